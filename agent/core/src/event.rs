@@ -1,0 +1,295 @@
+//! What the core is told: one event, with its timestamp, decoded from a ring-buffer record or made by the agent.
+//!
+//! Owns: the decoding of records, with every field checked. Refuses: interpretation of the bytes.
+
+use crate::{EngineInfo, Nanos};
+use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, Transport, record_flag};
+use std::sync::Arc;
+
+/// Identity of a connection, unique while one agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId(pub u64);
+
+/// One thing that happened, and when.
+#[derive(Debug, Clone)]
+pub struct Event<'a> {
+    /// When it happened. Reads: when the call returned. Writes: when the call began.
+    pub at: Nanos,
+    /// What happened.
+    pub kind: EventKind<'a>,
+}
+
+/// Where a socket event happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Socket {
+    /// The connection.
+    pub conn: ConnId,
+    /// Process (thread group), initial PID namespace.
+    pub tgid: u32,
+    /// Thread; streams move between threads, so it never is a key.
+    pub tid: u32,
+    /// Descriptor.
+    pub fd: u32,
+    /// Socket family.
+    pub transport: Transport,
+    /// How the process came by the socket.
+    pub role: Role,
+    /// The connection was open before the agent saw it.
+    pub late: bool,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum EventKind<'a> {
+    /// A connection began.
+    Open(Socket),
+    /// Bytes moved.
+    Data {
+        /// Where.
+        socket: Socket,
+        /// Which way.
+        direction: Direction,
+        /// Position of the first byte in its direction's stream since the connection was first seen. A jump past the
+        /// expected position means that the bytes between were lost.
+        offset: u64,
+        /// Stream bytes that this piece stands for.
+        len: u32,
+        /// The first `bytes.len() ≤ len` of them; the rest was over the capture budget.
+        bytes: &'a [u8],
+        /// How long the system call took, nanoseconds (saturating at 4.29 s).
+        dur_ns: u32,
+        /// The socket took less than it was offered.
+        blocked: bool,
+    },
+    /// The peer will send no more.
+    Eof(Socket),
+    /// The process will send no more.
+    Shutdown(Socket),
+    /// A read (`In`) or write (`Out`) failed; `errno` is 0 where the probe can't see it.
+    Error {
+        /// Where.
+        socket: Socket,
+        /// Which way.
+        direction: Direction,
+        /// Positive `errno`, or 0.
+        errno: u16,
+    },
+    /// A write was refused because the socket's buffer is full: the client does not keep up.
+    Stall(Socket),
+    /// The last descriptor was closed.
+    Close(Socket),
+    /// A descriptor that the kernel side can't name. For the agent; the core ignores it.
+    FdUnknown(Socket),
+    /// A process executed a program.
+    Exec {
+        /// Process.
+        tgid: u32,
+    },
+    /// A watched process forked.
+    Fork {
+        /// The parent process.
+        parent: u32,
+        /// The new process.
+        child: u32,
+    },
+    /// A process ended.
+    Exit {
+        /// Process.
+        tgid: u32,
+    },
+    /// Discovery found an engine, or learned more about one that it had found (same id).
+    EngineUp(Arc<EngineInfo>),
+    /// All processes of an engine are gone.
+    EngineDown {
+        /// Its id.
+        engine: Arc<str>,
+    },
+}
+
+/// Why a record could not be decoded. Counted; the record is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Fewer bytes than a header.
+    #[error("record is shorter than its header")]
+    Short,
+    /// The header promises other than what follows it.
+    #[error("record holds {actual} payload bytes where its header says {captured} of {len}")]
+    Length {
+        /// What the header says was captured.
+        captured: u32,
+        /// What the header says it stands for.
+        len: u32,
+        /// What is there.
+        actual: usize,
+    },
+    /// A discriminant that this version does not know.
+    #[error("record has unknown {field} {value}")]
+    Unknown {
+        /// Which field.
+        field: &'static str,
+        /// Its value.
+        value: u32,
+    },
+}
+
+impl<'a> Event<'a> {
+    /// Decodes one ring-buffer record: a header and the bytes it captured. Trailing bytes (the ring's size classes) are ignored.
+    pub fn decode(record: &'a [u8]) -> Result<Event<'a>, DecodeError> {
+        let header = RecordHeader::read(record).ok_or(DecodeError::Short)?;
+        let payload = &record[HEADER_LEN..];
+        if header.captured as usize > payload.len() || (header.captured > header.len && header.len != 0) {
+            return Err(DecodeError::Length {
+                captured: header.captured,
+                len: header.len,
+                actual: payload.len(),
+            });
+        }
+        let bytes = &payload[..header.captured as usize];
+        let unknown = |field| move |e: infertap_abi::UnknownValue| DecodeError::Unknown { field, value: e.0 };
+        let kind = RecordKind::try_from(header.kind).map_err(unknown("kind"))?;
+        let direction = Direction::try_from(header.direction_bits()).map_err(unknown("direction"))?;
+        let socket = Socket {
+            conn: ConnId(header.conn_id),
+            tgid: header.tgid,
+            tid: header.tid,
+            fd: header.fd,
+            transport: Transport::try_from(header.transport).map_err(unknown("transport"))?,
+            role: Role::try_from(header.role_bits()).map_err(unknown("role"))?,
+            late: header.flags & record_flag::LATE != 0,
+        };
+        let kind = match kind {
+            RecordKind::Open => EventKind::Open(socket),
+            RecordKind::Data => {
+                if direction == Direction::None {
+                    return Err(DecodeError::Unknown {
+                        field: "direction",
+                        value: 0,
+                    });
+                }
+                if header.captured > header.len {
+                    return Err(DecodeError::Length {
+                        captured: header.captured,
+                        len: header.len,
+                        actual: payload.len(),
+                    });
+                }
+                EventKind::Data {
+                    socket,
+                    direction,
+                    offset: header.offset,
+                    len: header.len,
+                    bytes,
+                    dur_ns: header.dur_ns,
+                    blocked: header.flags & record_flag::BLOCKED != 0,
+                }
+            }
+            RecordKind::Eof => EventKind::Eof(socket),
+            RecordKind::Shutdown => EventKind::Shutdown(socket),
+            RecordKind::Error => EventKind::Error {
+                socket,
+                direction,
+                errno: header.errno,
+            },
+            RecordKind::Stall => EventKind::Stall(socket),
+            RecordKind::Close => EventKind::Close(socket),
+            RecordKind::FdUnknown => EventKind::FdUnknown(socket),
+            RecordKind::Exec => EventKind::Exec { tgid: header.tgid },
+            RecordKind::Fork => EventKind::Fork {
+                parent: header.fd,
+                child: header.tgid,
+            },
+            RecordKind::Exit => EventKind::Exit { tgid: header.tgid },
+        };
+        Ok(Event {
+            at: header.ts_ns,
+            kind,
+        })
+    }
+
+    /// The end of process `tgid` at `at`.
+    pub fn process_exit(at: Nanos, tgid: u32) -> Event<'static> {
+        Event {
+            at,
+            kind: EventKind::Exit { tgid },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(captured: u32, len: u32, payload: &[u8]) -> Vec<u8> {
+        let header = RecordHeader {
+            ts_ns: 7,
+            conn_id: 9,
+            offset: 100,
+            kind: RecordKind::Data as u16,
+            captured,
+            len,
+            dir_role: RecordHeader::pack(Direction::In as u8, Role::Accepted as u8),
+            transport: Transport::Tcp as u8,
+            ..Default::default()
+        };
+        let mut record = header.to_bytes().to_vec();
+        record.extend_from_slice(payload);
+        record
+    }
+
+    #[test]
+    fn a_data_record_keeps_its_true_length_and_only_what_was_captured() {
+        let record = data(3, 10, b"abc\0\0\0");
+        let event = Event::decode(&record).expect("valid");
+        assert_eq!(event.at, 7);
+        let EventKind::Data {
+            socket,
+            direction,
+            offset,
+            len,
+            bytes,
+            ..
+        } = event.kind
+        else {
+            panic!("not data")
+        };
+        assert_eq!(
+            (socket.conn, direction, offset, len, bytes),
+            (ConnId(9), Direction::In, 100, 10, &b"abc"[..])
+        );
+    }
+
+    #[test]
+    fn impossible_records_are_refused() {
+        assert_eq!(Event::decode(&[0; 10]).unwrap_err(), DecodeError::Short);
+        assert!(matches!(
+            Event::decode(&data(4, 10, b"abc")).unwrap_err(),
+            DecodeError::Length { .. }
+        ));
+        assert!(matches!(
+            Event::decode(&data(3, 2, b"abc")).unwrap_err(),
+            DecodeError::Length { .. }
+        ));
+        assert!(matches!(
+            Event::decode(&data(1, 0, b"abc")).unwrap_err(),
+            DecodeError::Length { .. }
+        ));
+        let mut record = data(0, 0, b"");
+        record[24] = 0xff;
+        assert_eq!(
+            Event::decode(&record).unwrap_err(),
+            DecodeError::Unknown {
+                field: "kind",
+                value: 0xff
+            }
+        );
+        let mut record = data(0, 0, b"");
+        record[62] = 0xf1;
+        assert_eq!(
+            Event::decode(&record).unwrap_err(),
+            DecodeError::Unknown {
+                field: "role",
+                value: 15
+            }
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! The pure core of infertap: events in, observations out.
+//!
+//! Owns: connections, exchanges, protocols, timelines, token counts: everything that turns bytes with timestamps into
+//! facts about requests. Refuses: files, sockets, clocks and threads. Time arrives with each event, so a live run, a
+//! replayed recording and a fuzz case are one code path, and the same events always give the same observations.
+//!
+//! ```
+//! use infertap_core::{Event, Pipeline, PipelineConfig};
+//!
+//! let mut pipeline = Pipeline::new(PipelineConfig::default());
+//! let mut observations = Vec::new();
+//! pipeline.handle(Event::process_exit(1_000, 4242), &mut observations);
+//! pipeline.advance(2_000, &mut observations);
+//! assert!(observations.is_empty());
+//! ```
+
+pub mod engine;
+pub mod event;
+pub mod observation;
+pub mod pipeline;
+pub mod protocol;
+pub mod request;
+pub mod wire;
+
+pub use engine::{EngineInfo, EngineKind};
+pub use event::{Event, EventKind};
+pub use observation::{Anomaly, Observation};
+pub use pipeline::{Pipeline, PipelineConfig};
+pub use request::{RequestRecord, Source, Status};
+
+/// CLOCK_MONOTONIC nanoseconds, as `bpf_ktime_get_ns` gives them.
+pub type Nanos = u64;

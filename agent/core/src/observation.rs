@@ -1,0 +1,150 @@
+//! What the core tells: observations, to be exported by whoever likes.
+//!
+//! Owns: their list. Refuses: metric names and label caps (the exporters').
+
+use crate::{RequestRecord, Source, event::ConnId};
+use std::sync::Arc;
+
+/// Something that did not fit. `kind` label of `infertap_anomalies_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Anomaly {
+    /// The first bytes of a connection are no protocol that is known here.
+    NotHttp,
+    /// TLS without a TLS probe.
+    Tls,
+    /// HTTP/2 with prior knowledge, not decoded yet.
+    Http2,
+    /// A request head that does not parse, or is larger than the limit.
+    BadRequestHead,
+    /// A response head that does not parse, or is larger than the limit.
+    BadResponseHead,
+    /// Chunked framing that does not parse.
+    BadChunk,
+    /// An event-stream line or event larger than the limit.
+    OversizeEvent,
+    /// A JSON body or event that does not parse or has another shape.
+    BadJson,
+    /// A content encoding that is not decoded here.
+    UnsupportedEncoding,
+    /// A response without a request.
+    UnexpectedResponse,
+    /// Bytes missing from a stream.
+    Gap,
+    /// Bytes that were there already, or out of order.
+    Overlap,
+    /// State dropped to stay within bounds.
+    Evicted,
+    /// A clock value before one that it must follow.
+    TimeWentBack,
+}
+
+impl Anomaly {
+    /// Every anomaly, in declaration order.
+    pub const ALL: [Anomaly; 14] = [
+        Anomaly::NotHttp,
+        Anomaly::Tls,
+        Anomaly::Http2,
+        Anomaly::BadRequestHead,
+        Anomaly::BadResponseHead,
+        Anomaly::BadChunk,
+        Anomaly::OversizeEvent,
+        Anomaly::BadJson,
+        Anomaly::UnsupportedEncoding,
+        Anomaly::UnexpectedResponse,
+        Anomaly::Gap,
+        Anomaly::Overlap,
+        Anomaly::Evicted,
+        Anomaly::TimeWentBack,
+    ];
+
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Anomaly::NotHttp => "not_http",
+            Anomaly::Tls => "tls",
+            Anomaly::Http2 => "http2",
+            Anomaly::BadRequestHead => "bad_request_head",
+            Anomaly::BadResponseHead => "bad_response_head",
+            Anomaly::BadChunk => "bad_chunk",
+            Anomaly::OversizeEvent => "oversize_event",
+            Anomaly::BadJson => "bad_json",
+            Anomaly::UnsupportedEncoding => "unsupported_encoding",
+            Anomaly::UnexpectedResponse => "unexpected_response",
+            Anomaly::Gap => "gap",
+            Anomaly::Overlap => "overlap",
+            Anomaly::Evicted => "evicted",
+            Anomaly::TimeWentBack => "time_went_back",
+        }
+    }
+}
+
+/// Which way tokens went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TokenDirection {
+    /// Prompt.
+    Input,
+    /// Generated.
+    Output,
+}
+
+impl TokenDirection {
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            TokenDirection::Input => "input",
+            TokenDirection::Output => "output",
+        }
+    }
+}
+
+/// The labels that every request-shaped observation shares.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Labels {
+    /// Engine instance id.
+    pub engine: Arc<str>,
+    /// Served model.
+    pub model: Arc<str>,
+    /// Scene.
+    pub scene: Arc<str>,
+}
+
+/// What the core tells.
+#[derive(Debug, Clone)]
+pub enum Observation {
+    /// A request is now in flight. Exactly one [`Observation::Finished`] with the same engine and model follows.
+    Started(Labels),
+    /// Tokens appeared since the last such observation of the same request. Sent in small batches while a response
+    /// streams and once more at its end, so that the sum over a request is its reconciled count. Counters only add.
+    Tokens {
+        /// Whose.
+        labels: Labels,
+        /// Which way.
+        direction: TokenDirection,
+        /// How many more.
+        count: u64,
+    },
+    /// A request ended.
+    Finished(Box<Finished>),
+    /// Something did not fit, `count` times.
+    Anomaly {
+        /// What.
+        kind: Anomaly,
+        /// How often.
+        count: u64,
+    },
+    /// The core has no use for the bytes of this connection: the kernel side may stop copying them.
+    Ignore(ConnId),
+}
+
+/// A finished request with what does not belong in its record.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// The labels it was [`Observation::Started`] with.
+    pub labels: Labels,
+    /// The record.
+    pub record: RequestRecord,
+    /// Gaps between successive tokens: seconds, and how many tokens share the gap (a chunk with k tokens is k gaps of 1/k).
+    pub gaps: Vec<(f64, u32)>,
+    /// Source of the counts, per direction, for `llm_token_source_total`.
+    pub token_sources: [(TokenDirection, Option<Source>); 2],
+}

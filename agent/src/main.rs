@@ -1,0 +1,3 @@
+//! `infertap`: parse, run, exit code.
+
+fn main() {}

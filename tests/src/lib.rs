@@ -1,0 +1,1 @@
+//! What the live tests share: scripted servers, load clients, engine set-up.

@@ -1,0 +1,2 @@
+//! Developer commands of infertap.
+fn main() {}
