@@ -1,1 +1,10 @@
 //! The daemon and command line of infertap: all I/O lives here; the meaning of what is read lives in `infertap-core`.
+
+pub mod cli;
+pub mod config;
+pub mod discover;
+pub mod doctor;
+pub mod export;
+pub mod probe;
+pub mod recording;
+pub mod run;

@@ -1,0 +1,1 @@
+//! Text → Config; unknown keys refused with the nearest known one.

@@ -1,0 +1,1 @@
+//! procfs: which processes are engines.

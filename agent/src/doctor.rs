@@ -1,0 +1,1 @@
+//! What works on this host, what does not, and what to do about it.

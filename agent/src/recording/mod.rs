@@ -1,0 +1,1 @@
+//! Recordings of raw events: format, writer, reader, blanking of content.

@@ -1,0 +1,1 @@
+//! `infertap run`: wiring of discovery, probes, core and exporters.
