@@ -1,1 +1,4 @@
-//! What the live tests share: scripted servers, load clients, engine set-up.
+//! What the live tests, the demo and the benchmarks share: scripted servers, load clients, engine set-up, comparison
+//! of the agent's records with a client's own truth.
+
+pub mod bpf_stamp;

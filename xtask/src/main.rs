@@ -1,2 +1,49 @@
-//! Developer commands of infertap.
-fn main() {}
+//! Developer commands of infertap: `cargo xtask <command>`, one file a command.
+//!
+//! Owns: the command line. Refuses: doing any of the work; what live tests and the demo share lives in
+//! `infertap-tests`.
+
+mod bless;
+mod ebpf;
+mod fuzz;
+mod sh;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Developer commands of infertap.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build the BPF programs into agent/bpf/infertap.bpf.o, the object that the agent embeds
+    Ebpf(ebpf::Args),
+    /// Run every fuzz target for a while
+    Fuzz(fuzz::Args),
+    /// Rewrite the expectations of snapshot and golden tests
+    Bless(bless::Args),
+    /// Check formatting, lints, file sizes, file headers and dependency licences
+    Tidy(tidy::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Ebpf(args) => ebpf::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
+        Command::Bless(args) => bless::run(&args),
+        Command::Tidy(args) => tidy::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
