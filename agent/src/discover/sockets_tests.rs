@@ -1,6 +1,5 @@
 //! Tests of `sockets`: tables as written by the kernel, real sockets of this process, and garbage.
 
-use super::FdKind::{Other, UnixStream, Unreadable};
 use super::*;
 use proptest::prelude::*;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -198,7 +197,13 @@ fn tables_as_the_kernel_writes_them() {
     assert_eq!(
         kinds,
         [
-            UnixStream, UnixStream, Other, UnixStream, Other, Other, Unreadable
+            FdKind::UnixStream,
+            FdKind::UnixStream,
+            FdKind::Other,
+            FdKind::UnixStream,
+            FdKind::Other,
+            FdKind::Other,
+            FdKind::Unreadable
         ]
     );
     assert_eq!(
