@@ -38,6 +38,17 @@ pub struct Socket {
     pub late: bool,
 }
 
+/// The end of a connection, and how much it carried: what shows that its last pieces were lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closed {
+    /// Where.
+    pub socket: Socket,
+    /// Bytes read since the connection was first seen, delivered here or not; 0 when nobody counted.
+    pub bytes_in: u64,
+    /// Bytes written, likewise.
+    pub bytes_out: u64,
+}
+
 /// What happened.
 #[derive(Debug, Clone)]
 pub enum EventKind<'a> {
@@ -77,7 +88,7 @@ pub enum EventKind<'a> {
     /// A write was refused because the socket's buffer is full: the client does not keep up.
     Stall(Socket),
     /// The last descriptor was closed.
-    Close(Socket),
+    Close(Closed),
     /// A descriptor that the kernel side can't name. For the agent; the core ignores it.
     FdUnknown(Socket),
     /// A process executed a program.
@@ -191,7 +202,11 @@ impl<'a> Event<'a> {
                 errno: header.errno,
             },
             RecordKind::Stall => EventKind::Stall(socket),
-            RecordKind::Close => EventKind::Close(socket),
+            RecordKind::Close => EventKind::Close(Closed {
+                socket,
+                bytes_in: u64::from(header.len) | (u64::from(header.call_len) << 32),
+                bytes_out: header.offset,
+            }),
             RecordKind::FdUnknown => EventKind::FdUnknown(socket),
             RecordKind::Exec => EventKind::Exec { tgid: header.tgid },
             RecordKind::Fork => EventKind::Fork {
@@ -256,6 +271,21 @@ mod tests {
             (socket.conn, direction, offset, len, bytes),
             (ConnId(9), Direction::In, 100, 10, &b"abc"[..])
         );
+    }
+
+    #[test]
+    fn a_close_tells_how_much_went_each_way() {
+        let header = RecordHeader {
+            kind: RecordKind::Close as u16,
+            offset: 1 << 40,
+            len: 7,
+            call_len: 1,
+            ..Default::default()
+        };
+        let EventKind::Close(closed) = Event::decode(&header.to_bytes()).expect("valid").kind else {
+            panic!("not a close")
+        };
+        assert_eq!((closed.bytes_in, closed.bytes_out), ((1 << 32) + 7, 1 << 40));
     }
 
     #[test]

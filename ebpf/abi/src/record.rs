@@ -174,7 +174,8 @@ discriminants! {
         Error = 5,
         /// A write was refused with `EAGAIN`.
         Stall = 6,
-        /// The last descriptor of the connection was closed.
+        /// The last descriptor of the connection was closed. `offset` is the total written, `len` and `call_len` are the
+        /// low and high halves of the total read, delivered or not.
         Close = 7,
         /// First use of a descriptor that the table does not know: the user side must say what it is.
         FdUnknown = 8,
