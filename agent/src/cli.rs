@@ -1,1 +1,299 @@
 //! Command line: subcommands and flags.
+//!
+//! Owns: their names, help texts, and the translation of flags into configuration keys. Refuses: doing anything.
+
+use crate::config::{LogFormat, Override, SocketProbe};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use toml::Value;
+
+/// A tap on LLM inference: request timelines, tokens and cost, observed from outside with eBPF.
+///
+/// `infertap doctor` tells what works on this host, `infertap engines` what would be watched, and `infertap run` (as
+/// root) watches it and serves Prometheus metrics on http://127.0.0.1:9464/metrics.
+#[derive(Debug, Parser)]
+#[command(name = "infertap", version, propagate_version = true, max_term_width = 120)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch the engines of this host and serve metrics, until interrupted.
+    Run(RunArgs),
+    /// Show which engines run here, what would be probed, and what not and why. Attaches nothing.
+    Engines {
+        /// Settings.
+        #[command(flatten)]
+        settings: Settings,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check what works on this host, what does not, and what to do about it. Exits with 1 when `run` cannot work.
+    Doctor {
+        /// Settings.
+        #[command(flatten)]
+        settings: Settings,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Record the raw events of the engines of this host into a file, for `replay`.
+    Record(RecordArgs),
+    /// Rebuild the requests of a recording.
+    Replay(ReplayArgs),
+    /// Check and show configurations.
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Print shell completions, as in `infertap completions bash > /etc/bash_completion.d/infertap`.
+    Completions {
+        /// Shell.
+        shell: Shell,
+    },
+}
+
+/// `infertap config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check a file: every mistake with its line.
+    Check {
+        /// File.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Print the effective configuration, each key with its documentation and where its value comes from.
+    Print(Settings),
+}
+
+/// Flags of every subcommand that uses the configuration.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Settings {
+    /// Configuration file [default: /etc/infertap/infertap.toml where it exists].
+    #[arg(long, value_name = "FILE", env = "INFERTAP_CONFIG", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Watch this process and its descendants (may be given several times).
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// Watch whoever listens on this TCP port (may be given several times).
+    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    pub port: Vec<u16>,
+    /// Watch processes of this name, 15 bytes at most, with * and ? (may be given several times).
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub comm: Vec<String>,
+    /// How sockets are read.
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub socket_probe: Option<SocketProbe>,
+    /// Log level or filter: error, warn, info, debug, trace, or as in "info,infertap::probe=debug".
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// How log lines are written.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// Set any key of the configuration, as in --set capture.ring_bytes=16MiB (may be given several times).
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub set: Vec<(String, String)>,
+}
+
+/// `infertap run`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunArgs {
+    /// Settings.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Address and port of the metrics and the API [default: 127.0.0.1:9464].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// `infertap record`.
+#[derive(Debug, Clone, Args)]
+pub struct RecordArgs {
+    /// File to write; it must not exist yet.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Keep the text of prompts and answers. Without this it is blanked in place, so that a recording can be shared.
+    #[arg(long)]
+    pub with_content: bool,
+    /// Stop after this time, as in 30s or 5m [default: until interrupted].
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<crate::config::Span>,
+    /// Settings.
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// `infertap replay`.
+#[derive(Debug, Clone, Args)]
+pub struct ReplayArgs {
+    /// Recording.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Print one JSON object a request, and a summary at the end.
+    #[arg(long, conflicts_with = "metrics")]
+    pub json: bool,
+    /// Print the metrics as they stand at the end, in Prometheus text format.
+    #[arg(long)]
+    pub metrics: bool,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err("write KEY=VALUE, as in server.recent_requests=100".to_owned()),
+    }
+}
+
+impl Settings {
+    /// What the flags say, as configuration keys.
+    pub fn overrides(&self) -> Vec<Override> {
+        let mut out = Vec::new();
+        for (key, text) in &self.set {
+            out.push(Override {
+                key: key.clone(),
+                value: crate::config::text_value(key, text),
+                flag: "--set".to_owned(),
+            });
+        }
+        let mut flag = |name: &str, key: &str, value: Value| {
+            out.push(Override {
+                key: key.to_owned(),
+                value,
+                flag: format!("--{name}"),
+            });
+        };
+        if !self.pid.is_empty() {
+            flag(
+                "pid",
+                "discover.pids",
+                self.pid
+                    .iter()
+                    .map(|pid| i64::from(*pid))
+                    .collect::<Vec<_>>()
+                    .into(),
+            );
+        }
+        if !self.port.is_empty() {
+            flag(
+                "port",
+                "discover.ports",
+                self.port
+                    .iter()
+                    .map(|port| i64::from(*port))
+                    .collect::<Vec<_>>()
+                    .into(),
+            );
+        }
+        if !self.comm.is_empty() {
+            flag("comm", "discover.comms", self.comm.clone().into());
+        }
+        if let Some(value) = self
+            .socket_probe
+            .as_ref()
+            .and_then(|mode| Value::try_from(mode).ok())
+        {
+            flag("socket-probe", "capture.socket_probe", value);
+        }
+        if let Some(level) = &self.log_level {
+            flag("log-level", "log.level", level.clone().into());
+        }
+        if let Some(value) = self
+            .log_format
+            .as_ref()
+            .and_then(|format| Value::try_from(format).ok())
+        {
+            flag("log-format", "log.format", value);
+        }
+        out
+    }
+}
+
+impl RunArgs {
+    /// What the flags say, as configuration keys.
+    pub fn overrides(&self) -> Vec<Override> {
+        let mut out = self.settings.overrides();
+        out.extend(self.listen.map(|listen| Override {
+            key: "server.listen".to_owned(),
+            value: listen.to_string().into(),
+            flag: "--listen".to_owned(),
+        }));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_are_keys() {
+        let cli = Cli::try_parse_from([
+            "infertap",
+            "run",
+            "--pid",
+            "7",
+            "--pid",
+            "8,9",
+            "--port=8000",
+            "--comm",
+            "my-*",
+            "--listen",
+            "[::1]:1",
+            "--socket-probe",
+            "uprobe",
+            "--log-level",
+            "debug",
+            "--log-format",
+            "json",
+            "--set",
+            "capture.ring_bytes = 1MiB",
+        ])
+        .expect("valid");
+        let Command::Run(args) = cli.command else {
+            panic!("not run")
+        };
+        let keys: Vec<_> = args
+            .overrides()
+            .into_iter()
+            .map(|o| format!("{} {} {}", o.flag, o.key, o.value))
+            .collect();
+        expect_test::expect![[r#"
+            --set capture.ring_bytes "1MiB"
+            --pid discover.pids [7, 8, 9]
+            --port discover.ports [8000]
+            --comm discover.comms ["my-*"]
+            --socket-probe capture.socket_probe "uprobe"
+            --log-level log.level "debug"
+            --log-format log.format "json"
+            --listen server.listen "[::1]:1""#]]
+        .assert_eq(&keys.join("\n"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for args in [
+            &["infertap", "run", "--port", "70000"][..],
+            &["infertap", "run", "--listen", "here"],
+            &["infertap", "run", "--set", "x"],
+            &["infertap", "replay", "f", "--json", "--metrics"],
+            &["infertap", "record"],
+            &["infertap", "record", "f", "--duration", "soon"],
+        ] {
+            assert!(Cli::try_parse_from(args).is_err(), "{args:?}");
+        }
+    }
+}

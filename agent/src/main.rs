@@ -1,3 +1,98 @@
 //! `infertap`: parse, run, exit code.
+//!
+//! Owns: the exit code and the printing of errors. Refuses: everything else; each subcommand's work is in its module.
 
-fn main() {}
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser as _};
+use infertap::cli::{Cli, Command, ConfigCommand, ReplayArgs, Settings};
+use infertap::config::{self, Loaded, Override};
+use infertap::{discover, doctor, run};
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match dispatch(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut text = error.to_string();
+            for cause in error.chain().skip(1) {
+                text.push_str(&format!("\n  because {cause}"));
+            }
+            // Standard error may be closed; then there is nobody to tell.
+            let _ = writeln!(io::stderr(), "infertap: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(args) => {
+            let loaded = load(&args.settings, args.overrides())?;
+            run::run(loaded.config)?;
+        }
+        Command::Engines { settings, json } => {
+            let loaded = load(&settings, settings.overrides())?;
+            discover::engines_command(&loaded.config, json, &mut io::stdout().lock())?;
+        }
+        Command::Doctor { settings, json } => {
+            let loaded = load(&settings, settings.overrides())?;
+            let able = doctor::doctor_command(&loaded.config, json, &mut io::stdout().lock())?;
+            return Ok(if able {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
+        }
+        Command::Record(args) => {
+            let loaded = load(&args.settings, args.settings.overrides())?;
+            let duration = args.duration.map(config::Span::duration);
+            run::record(
+                loaded.config,
+                run::RecordOptions {
+                    file: args.file,
+                    with_content: args.with_content,
+                    duration,
+                },
+            )?;
+        }
+        Command::Replay(args) => replay(args)?,
+        Command::Config {
+            command: ConfigCommand::Check { file },
+        } => {
+            config::check_file(&file)?;
+            writeln!(io::stdout(), "{}: valid", file.display())?;
+        }
+        Command::Config {
+            command: ConfigCommand::Print(settings),
+        } => {
+            let loaded = load(&settings, settings.overrides())?;
+            io::stdout().write_all(config::effective(&loaded).as_bytes())?;
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "infertap", &mut script);
+            io::stdout().write_all(&script)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(settings: &Settings, overrides: Vec<Override>) -> anyhow::Result<Loaded> {
+    // Variables that are not text are none of ours: all our keys are.
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    config::load(settings.config.as_deref(), env, overrides).context("cannot start with this configuration")
+}
+
+fn replay(_args: ReplayArgs) -> anyhow::Result<()> {
+    anyhow::bail!("`replay` is not built into this version")
+}
+
+/// The reader of our output has seen enough (`infertap … | head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,1 +1,0 @@
-//! Text → Config; unknown keys refused with the nearest known one.

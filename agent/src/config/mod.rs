@@ -1,0 +1,177 @@
+//! Configuration: text → [`Config`], in layers, with every mistake named and placed.
+//!
+//! Owns: the sections that belong to no module, the list of all sections, the order of layers (defaults, then file,
+//! then environment, then flags), checking and printing. Refuses: what a section means; the module that uses it
+//! declares it with [`config_section!`](crate::config_section) and is embedded in [`Config`] below.
+//!
+//! A new key is one line in its section; a new section is one line in [`Config`] and one in [`SECTIONS`]. Then run
+//! the tests with `UPDATE_EXPECT=1`, which writes the sample file and the reference that users read.
+
+mod layers;
+mod print;
+mod problem;
+mod section;
+mod units;
+mod validate;
+
+pub use layers::{Loaded, Override, check_file, load, text_value};
+pub use print::{effective, reference, sample};
+pub use problem::{Origin, Problem, Problems};
+pub use section::{Key, Section};
+pub use units::{Size, Span};
+pub use validate::Invalid;
+
+use crate::config_section;
+use crate::discover::{DiscoverConfig, RuleConfig};
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Where the file is looked for when none is named; it need not be there.
+pub const DEFAULT_FILE: &str = "/etc/infertap/infertap.toml";
+/// Prefix of the environment variables that override keys.
+pub const ENV_PREFIX: &str = "INFERTAP_";
+
+/// The whole configuration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The HTTP server.
+    pub server: ServerConfig,
+    /// What the probes capture.
+    pub capture: CaptureConfig,
+    /// Which processes are engines.
+    pub discover: DiscoverConfig,
+    /// Labels and buckets.
+    pub metrics: MetricsConfig,
+    /// The agent's own log.
+    pub log: LogConfig,
+}
+
+/// One section, as the checks and the printer see it.
+#[derive(Debug, Clone, Copy)]
+pub struct SectionInfo {
+    /// Its name: `[name]`, or `[[name]]` for a list.
+    pub name: &'static str,
+    /// It is a list of tables.
+    pub list: bool,
+    /// Its documentation.
+    pub doc: &'static [&'static str],
+    /// Its keys.
+    pub keys: &'static [Key],
+    /// For lists: what the sample file shows, commented out.
+    pub example: &'static str,
+}
+
+impl SectionInfo {
+    const fn of<S: Section>(name: &'static str) -> SectionInfo {
+        SectionInfo {
+            name,
+            list: false,
+            doc: S::DOC,
+            keys: S::KEYS,
+            example: "",
+        }
+    }
+
+    const fn list_of<S: Section>(name: &'static str, example: &'static str) -> SectionInfo {
+        SectionInfo {
+            name,
+            list: true,
+            doc: S::DOC,
+            keys: S::KEYS,
+            example,
+        }
+    }
+}
+
+/// Every section, in the order in which they are printed.
+pub const SECTIONS: &[SectionInfo] = &[
+    SectionInfo::of::<ServerConfig>("server"),
+    SectionInfo::of::<CaptureConfig>("capture"),
+    SectionInfo::of::<DiscoverConfig>("discover"),
+    SectionInfo::list_of::<RuleConfig>("discover.rule", RuleConfig::EXAMPLE),
+    SectionInfo::of::<MetricsConfig>("metrics"),
+    SectionInfo::of::<LogConfig>("log"),
+];
+
+config_section! {
+    /// The HTTP server: /metrics, /healthz, /readyz and /api/v1.
+    pub struct ServerConfig {
+        /// Address and port to listen on. Loopback unless told otherwise: there is no authentication, so put a
+        /// firewall, a network policy or a proxy before any other address. IPv6 is written "[::]:9464".
+        pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 9464)),
+        /// Finished requests that /api/v1/requests remembers, in memory and without content; 0 to 100000.
+        pub recent_requests: usize = 1000,
+    }
+}
+
+config_section! {
+    /// What the probes capture, and how much memory that may take.
+    pub struct CaptureConfig {
+        /// How sockets are read: "tracepoint" (system call tracepoints: cheapest for the watched process, and sees
+        /// every kind of program; every other process pays some 0.2 µs a system call) or "uprobe" (libc's socket
+        /// functions: other processes pay nothing, the watched process pays more, and statically linked programs
+        /// are not seen).
+        pub socket_probe: SocketProbe = SocketProbe::Tracepoint,
+        /// Size of the ring buffer between the kernel and the agent; a power of two from 64KiB to 1GiB. When it
+        /// overflows, events are lost, which infertap_events_dropped_total{reason="ring_full"} counts.
+        pub ring_bytes: Size = Size::bytes(8 << 20),
+        /// Connections followed at once, 64 to 1000000; past it the least recently active is given up, and counted.
+        pub max_connections: usize = 16_384,
+        /// Time without a byte after which an open request is given up with status "timeout"; 1s to 1d.
+        pub idle_timeout: Span = Span::seconds(600),
+    }
+}
+
+/// How sockets are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum SocketProbe {
+    /// System call tracepoints.
+    Tracepoint,
+    /// Uprobes on libc's socket functions.
+    Uprobe,
+}
+
+config_section! {
+    /// Metric labels and histogram buckets.
+    pub struct MetricsConfig {
+        /// Distinct values that the model label may take, 1 to 10000; further ones become "other".
+        pub max_models: usize = 100,
+    }
+}
+
+config_section! {
+    /// The agent's own log, on standard error.
+    pub struct LogConfig {
+        /// "error", "warn", "info", "debug" or "trace", or a filter in the syntax of the tracing library, as in
+        /// "info,infertap::probe=debug".
+        pub level: String = "info".to_owned(),
+        /// "text" for people, "json" for log collectors (one object a line).
+        pub format: LogFormat = LogFormat::Text,
+    }
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl CaptureConfig {
+    /// The bounds of the core that follow from this section.
+    pub fn pipeline(&self) -> infertap_core::PipelineConfig {
+        infertap_core::PipelineConfig {
+            max_connections: self.max_connections,
+            idle_timeout_ns: u64::try_from(self.idle_timeout.duration().as_nanos()).unwrap_or(u64::MAX),
+            ..Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
