@@ -2,3 +2,6 @@
 //! of the agent's records with a client's own truth.
 
 pub mod bpf_stamp;
+pub mod clock;
+pub mod load;
+pub mod scripted;

@@ -1,0 +1,76 @@
+//! The clock and the cores: CLOCK_MONOTONIC as the kernel's probes read it, and pinning a thread.
+//!
+//! Owns: the few system calls around them. Refuses: wall time.
+
+use anyhow::{Result, ensure};
+use std::{io, time::Duration};
+
+/// CLOCK_MONOTONIC in nanoseconds: the clock of `bpf_ktime_get_ns` and of every record.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid timespec for the call to fill.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Sleeps until CLOCK_MONOTONIC reads `deadline_ns`; spins for the last stretch, so that a schedule is kept to a few
+/// microseconds.
+pub fn sleep_until(deadline_ns: u64) {
+    const SPIN_NS: u64 = 60_000;
+    loop {
+        let left = deadline_ns.saturating_sub(monotonic_ns());
+        if left == 0 {
+            return;
+        }
+        if left > SPIN_NS {
+            std::thread::sleep(Duration::from_nanos(left - SPIN_NS));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Pins the calling thread, and the threads and processes that it makes from now on, to one core.
+pub fn pin_to_core(core: usize) -> Result<()> {
+    // SAFETY: cpu_set_t is a plain bit mask for which all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    ensure!(
+        core < 8 * size_of::<libc::cpu_set_t>(),
+        "core {core} is beyond what the kernel's mask holds"
+    );
+    // SAFETY: `core` is within the set, as checked above.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: `set` is a valid mask of the size that is given; 0 means the calling thread.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    ensure!(
+        result == 0,
+        "can't pin to core {core}: {}",
+        io::Error::last_os_error()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_never_undershot() {
+        let deadline = monotonic_ns() + 300_000;
+        sleep_until(deadline);
+        assert!(monotonic_ns() >= deadline);
+    }
+
+    #[test]
+    fn a_core_that_does_not_exist_is_refused() {
+        assert!(pin_to_core(100_000).is_err());
+    }
+}
