@@ -3,5 +3,8 @@
 
 pub mod bpf_stamp;
 pub mod clock;
+pub mod deployed;
 pub mod load;
+pub mod prometheus;
+pub mod promql;
 pub mod scripted;

@@ -1,0 +1,158 @@
+//! The queries that `deploy/` ships: every panel and variable of the dashboard, every rule of the alerts.
+//!
+//! Owns: finding them and evaluating them against a real Prometheus. Refuses: what their numbers should be.
+
+use crate::prometheus::Prometheus;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// One PromQL expression and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// "panel Time to first token, query B".
+    pub origin: String,
+    /// The expression, dashboard variables replaced.
+    pub expr: String,
+}
+
+/// A query's answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Asked.
+    pub query: Query,
+    /// How many series answered.
+    pub series: usize,
+}
+
+/// The repository's root.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The dashboard's path.
+pub fn dashboard_path() -> PathBuf {
+    repository().join("deploy/grafana/infertap.json")
+}
+
+/// The alert rules' path.
+pub fn alerts_path() -> PathBuf {
+    repository().join("deploy/prometheus/infertap-alerts.yml")
+}
+
+/// Reads one JSON file.
+pub fn read_json(path: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))
+}
+
+/// Every panel, those inside collapsed rows too.
+pub fn panels(dashboard: &Value) -> Vec<&Value> {
+    let mut out = Vec::new();
+    for panel in dashboard["panels"].as_array().into_iter().flatten() {
+        out.push(panel);
+        out.extend(panel["panels"].as_array().into_iter().flatten());
+    }
+    out
+}
+
+/// Every query of the dashboard's panels and variables, with the variables set to "all".
+///
+/// # Errors
+/// A target without an expression, or a variable that would be left unreplaced.
+pub fn dashboard_queries(dashboard: &Value) -> Result<Vec<Query>> {
+    let mut out = Vec::new();
+    for panel in panels(dashboard) {
+        let title = panel["title"].as_str().context("a panel without a title")?;
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let origin = format!("panel {title}, query {}", target["refId"].as_str().unwrap_or("?"));
+            let expr = target["expr"]
+                .as_str()
+                .with_context(|| format!("{origin}: no expression"))?;
+            out.push(Query {
+                expr: substitute(expr).with_context(|| origin.clone())?,
+                origin,
+            });
+        }
+    }
+    for variable in dashboard["templating"]["list"].as_array().into_iter().flatten() {
+        let name = variable["name"].as_str().context("a variable without a name")?;
+        if variable["type"] == "query" {
+            let origin = format!("variable {name}");
+            let definition = variable["definition"]
+                .as_str()
+                .with_context(|| format!("{origin}: no query"))?;
+            let series = definition
+                .strip_prefix("label_values(")
+                .and_then(|rest| rest.strip_suffix(')'))
+                .and_then(|rest| rest.rsplit_once(','))
+                .with_context(|| format!("{origin}: {definition:?} is not label_values(series, label)"))?
+                .0;
+            out.push(Query {
+                expr: substitute(series).with_context(|| origin.clone())?,
+                origin,
+            });
+        }
+    }
+    Ok(out)
+}
+
+/// Scrapes `target` with a real Prometheus that has the alert rules loaded, then evaluates every query of the
+/// dashboard and of the rules.
+///
+/// # Errors
+/// A query or a rule that Prometheus refuses: all of them are named. A query without an answer is none; the caller
+/// knows what its target exports.
+pub fn evaluate(target: SocketAddr) -> Result<Vec<Answer>> {
+    let server = Prometheus::start_with_rules(target, &[alerts_path()])?;
+    // Rates and increases need two points.
+    server.wait_for_scrapes(3)?;
+    let mut queries = dashboard_queries(&read_json(&dashboard_path())?)?;
+    ensure!(!queries.is_empty(), "the dashboard has no queries");
+    let mut answers = Vec::new();
+    let mut refused = Vec::new();
+    let rules = server.rules()?;
+    ensure!(!rules.is_empty(), "prometheus loaded no rules");
+    for rule in rules {
+        if let Some(error) = rule.error {
+            refused.push(format!("rule {}: {error}", rule.name));
+        }
+        queries.push(Query {
+            origin: format!("rule {}", rule.name),
+            expr: rule.expr,
+        });
+    }
+    for query in queries {
+        match server.query(&query.expr) {
+            Ok(samples) => answers.push(Answer {
+                series: samples.len(),
+                query,
+            }),
+            Err(error) => refused.push(format!("{}: {}\n  {error}", query.origin, query.expr)),
+        }
+    }
+    if !refused.is_empty() {
+        bail!("prometheus refuses:\n{}", refused.join("\n"));
+    }
+    Ok(answers)
+}
+
+/// What Grafana would put in place of the variables when "all" is chosen.
+fn substitute(expr: &str) -> Result<String> {
+    let mut out = expr.to_owned();
+    for (variable, value) in [
+        ("$__rate_interval", "1m"),
+        ("$__range", "1h"),
+        ("$model", ".*"),
+        ("$scene", ".*"),
+        ("$engine", ".*"),
+    ] {
+        out = out.replace(variable, value);
+    }
+    ensure!(
+        !out.contains('$'),
+        "a variable that this test does not know: {out}"
+    );
+    Ok(out)
+}

@@ -1,0 +1,272 @@
+//! Prometheus rules and the Grafana dashboard, as files.
+
+use crate::read_yaml;
+use infertap_tests::deployed::{
+    Query, alerts_path, dashboard_path, dashboard_queries, panels, read_json, repository,
+};
+use infertap_tests::prometheus::promtool;
+use infertap_tests::promql::metric_names;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+fn alerts_file() -> Value {
+    read_yaml(&alerts_path()).remove(0)
+}
+
+fn rules(file: &Value) -> Vec<&Value> {
+    file["groups"]
+        .as_array()
+        .expect("groups")
+        .iter()
+        .flat_map(|group| group["rules"].as_array().expect("rules"))
+        .collect()
+}
+
+fn dashboard() -> Value {
+    read_json(&dashboard_path()).unwrap_or_else(|e| panic!("{e:#}"))
+}
+
+#[test]
+fn promtool_accepts_the_rules_and_their_cases_pass() {
+    let dir = repository().join("deploy/prometheus");
+    for args in [
+        &["check", "rules", "infertap-alerts.yml"][..],
+        &["check", "config", "prometheus.yml"],
+        &["test", "rules", "infertap-alerts.test.yml"],
+    ] {
+        promtool(&dir, args).unwrap_or_else(|e| panic!("{e:#}"));
+    }
+}
+
+#[test]
+fn every_alert_says_how_bad_it_is_and_what_to_do() {
+    let file = alerts_file();
+    let runbook = std::fs::read_to_string(repository().join("docs/alerts.md")).expect("docs/alerts.md");
+    let mut documented: BTreeSet<&str> = runbook
+        .lines()
+        .filter_map(|line| line.strip_prefix("## Infertap"))
+        .collect();
+    for rule in rules(&file) {
+        let Some(name) = rule["alert"].as_str() else {
+            continue;
+        };
+        let severity = rule["labels"]["severity"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{name}: no severity"));
+        assert!(
+            ["critical", "warning", "info"].contains(&severity),
+            "{name}: severity {severity}"
+        );
+        for annotation in ["summary", "description"] {
+            assert!(
+                rule["annotations"][annotation].is_string(),
+                "{name}: no {annotation}"
+            );
+        }
+        let anchor = format!("/docs/alerts.md#{}", name.to_lowercase());
+        let url = rule["annotations"]["runbook_url"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{name}: no runbook"));
+        assert!(url.ends_with(&anchor), "{name}: {url} does not end in {anchor}");
+        let section = name
+            .strip_prefix("Infertap")
+            .unwrap_or_else(|| panic!("{name} does not begin with Infertap"));
+        assert!(documented.remove(section), "docs/alerts.md has no section {name}");
+    }
+    assert!(
+        documented.is_empty(),
+        "docs/alerts.md tells of alerts that do not exist: {documented:?}"
+    );
+}
+
+#[test]
+fn every_alert_has_a_case_that_fires_and_one_that_does_not() {
+    let file = alerts_file();
+    let cases = read_yaml(&repository().join("deploy/prometheus/infertap-alerts.test.yml")).remove(0);
+    for rule in rules(&file) {
+        let Some(name) = rule["alert"].as_str() else {
+            continue;
+        };
+        let mut fires = false;
+        let mut stays_quiet = false;
+        for case in cases["tests"].as_array().expect("tests") {
+            for check in case["alert_rule_test"].as_array().into_iter().flatten() {
+                if check["alertname"] == name {
+                    let alerts = check["exp_alerts"].as_array().expect("exp_alerts").len();
+                    // Series that must stay quiet beside one that fires count too: the list is exhaustive.
+                    let series = case["input_series"].as_array().expect("series").len();
+                    fires |= alerts > 0;
+                    stays_quiet |= alerts < series;
+                }
+            }
+        }
+        assert!(fires, "no case in which {name} fires");
+        assert!(stays_quiet, "no case in which {name} stays quiet");
+    }
+}
+
+#[test]
+fn the_operators_rules_are_the_same_rules() {
+    let operator =
+        read_yaml(&repository().join("deploy/kubernetes/overlays/prometheus-operator/prometheusrule.yaml"))
+            .remove(0);
+    assert_eq!(
+        operator["spec"]["groups"],
+        alerts_file()["groups"],
+        "copy deploy/prometheus/infertap-alerts.yml into prometheusrule.yaml"
+    );
+}
+
+/// Metrics that Prometheus itself makes.
+const OWN: &[&str] = &["up"];
+
+/// The exporter's metrics, histograms under each of their three series.
+fn exported() -> BTreeSet<String> {
+    EXPORTED
+        .iter()
+        .flat_map(|name| {
+            let histogram = name.strip_suffix(" histogram");
+            match histogram {
+                Some(base) => ["_bucket", "_sum", "_count"]
+                    .iter()
+                    .map(|part| format!("{base}{part}"))
+                    .collect(),
+                None => vec![(*name).to_owned()],
+            }
+        })
+        .collect()
+}
+
+const EXPORTED: &[&str] = &[
+    "llm_requests_total",
+    "llm_input_tokens_total",
+    "llm_output_tokens_total",
+    "llm_cached_input_tokens_total",
+    "llm_reasoning_tokens_total",
+    "llm_token_source_total",
+    "llm_ttft_seconds histogram",
+    "llm_tpot_seconds histogram",
+    "llm_itl_seconds histogram",
+    "llm_e2e_latency_seconds histogram",
+    "llm_queue_seconds histogram",
+    "llm_prefill_seconds histogram",
+    "llm_decode_seconds histogram",
+    "llm_request_input_tokens histogram",
+    "llm_request_output_tokens histogram",
+    "llm_requests_running",
+    "llm_engine_info",
+    "infertap_events_total",
+    "infertap_events_dropped_total",
+    "infertap_anomalies_total",
+    "infertap_probe_up",
+    "infertap_label_overflow_total",
+    "infertap_open_connections",
+    "infertap_cpu_seconds_total",
+    "infertap_memory_bytes",
+    "infertap_build_info",
+];
+
+#[test]
+fn every_query_reads_metrics_that_exist() {
+    let file = alerts_file();
+    let mut known = exported();
+    known.extend(OWN.iter().map(|&name| name.to_owned()));
+    known.extend(
+        rules(&file)
+            .iter()
+            .filter_map(|rule| rule["record"].as_str())
+            .map(str::to_owned),
+    );
+    let mut queries = dashboard_queries(&dashboard()).unwrap_or_else(|e| panic!("{e:#}"));
+    queries.extend(rules(&file).into_iter().map(|rule| Query {
+        origin: format!("rule {}", rule["alert"]),
+        expr: rule["expr"].as_str().expect("an expression").to_owned(),
+    }));
+    for query in queries {
+        let names = metric_names(&query.expr);
+        assert!(
+            !names.is_empty(),
+            "{}: reads nothing: {}",
+            query.origin,
+            query.expr
+        );
+        let unknown: Vec<_> = names.difference(&known).collect();
+        assert!(
+            unknown.is_empty(),
+            "{}: no such metric: {unknown:?}",
+            query.origin
+        );
+    }
+}
+
+#[test]
+fn every_panel_has_an_id_a_place_a_unit_and_an_explanation() {
+    let dashboard = dashboard();
+    let mut ids = BTreeSet::new();
+    let mut places = Vec::new();
+    for panel in panels(&dashboard) {
+        let title = panel["title"]
+            .as_str()
+            .filter(|t| !t.is_empty())
+            .unwrap_or_else(|| panic!("no title: {panel}"));
+        let id = panel["id"].as_u64().unwrap_or_else(|| panic!("{title}: no id"));
+        assert!(ids.insert(id), "{title}: id {id} stands twice");
+        let at = |key: &str| {
+            panel["gridPos"][key]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{title}: no place"))
+        };
+        let place = (at("x"), at("y"), at("w"), at("h"));
+        assert!(place.0 + place.2 <= 24, "{title} leaves the grid");
+        for (other, (x, y, w, h)) in &places {
+            let apart =
+                place.0 >= x + w || *x >= place.0 + place.2 || place.1 >= y + h || *y >= place.1 + place.3;
+            assert!(apart, "{title} lies over {other}");
+        }
+        places.push((title, place));
+        if panel["type"] == "row" {
+            continue;
+        }
+        assert!(
+            panel["description"].as_str().is_some_and(|d| d.len() > 20),
+            "{title}: no description"
+        );
+        assert!(
+            panel["fieldConfig"]["defaults"]["unit"].is_string(),
+            "{title}: no unit"
+        );
+        assert!(
+            !panel["targets"].as_array().expect("targets").is_empty(),
+            "{title}: no query"
+        );
+        let mut letters = BTreeSet::new();
+        for target in panel["targets"].as_array().expect("targets") {
+            assert!(
+                letters.insert(target["refId"].as_str().expect("a refId")),
+                "{title}: a refId stands twice"
+            );
+            assert_eq!(
+                target["datasource"]["uid"], "${datasource}",
+                "{title}: a fixed data source"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_has_its_three_rows_and_four_variables() {
+    let dashboard = dashboard();
+    let rows: Vec<_> = panels(&dashboard)
+        .into_iter()
+        .filter(|p| p["type"] == "row")
+        .map(|p| p["title"].as_str().expect("a title"))
+        .collect();
+    assert_eq!(rows, ["Cost", "Performance", "Troubleshooting"]);
+    let variables: Vec<_> = dashboard["templating"]["list"]
+        .as_array()
+        .expect("variables")
+        .iter()
+        .map(|v| v["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(variables, ["datasource", "model", "scene", "engine"]);
+}
