@@ -143,7 +143,12 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
             infertap.toml:4: unknown key zzzzzzz in [server]: [server] has listen, recent_requests
             infertap.toml:6: unknown section or key sever: did you mean [server]?"#]],
     );
-    mistakes("recent_requests = 3\n", &expect!["infertap.toml:1: unknown section or key recent_requests: did you mean recent_requests in [server]?"]);
+    mistakes(
+        "recent_requests = 3\n",
+        &expect![
+            "infertap.toml:1: unknown section or key recent_requests: did you mean recent_requests in [server]?"
+        ],
+    );
     mistakes(
         "server = 3\n[[log]]\nlevel = \"info\"\n[discover]\nrule = 3\n",
         &expect![[r#"
@@ -178,10 +183,18 @@ fn wrong_types_and_values_are_refused_with_their_line() {
     );
     mistakes(
         "[[discover.rule]]\nname = \"a\"\nkind = \"vlm\"\ncomm = [\"x\"]\n",
-        &expect!["infertap.toml:1: discover.rule: unknown variant `vlm`, expected one of `vllm`, `sglang`, `llama_cpp`, `tgi`, `tensorrt_llm`, `ollama`, `generic`"],
+        &expect![
+            "infertap.toml:1: discover.rule: unknown variant `vlm`, expected one of `vllm`, `sglang`, `llama_cpp`, `tgi`, `tensorrt_llm`, `ollama`, `generic`"
+        ],
     );
-    mistakes("[server\nlisten = 1\n", &expect!["infertap.toml:1: unclosed table, expected `]`"]);
-    mistakes("[log]\nlevel = \"info\"\nlevel = \"warn\"\n", &expect!["infertap.toml:3: duplicate key"]);
+    mistakes(
+        "[server\nlisten = 1\n",
+        &expect!["infertap.toml:1: unclosed table, expected `]`"],
+    );
+    mistakes(
+        "[log]\nlevel = \"info\"\nlevel = \"warn\"\n",
+        &expect!["infertap.toml:3: duplicate key"],
+    );
 }
 
 #[test]

@@ -1,1 +1,126 @@
-//! Exporters: one file each.
+//! Exporters: what the core observed, given to whoever asks.
+//!
+//! Owns: [`Exporter`], which the agent's loop feeds and the HTTP server reads. Refuses: deciding what was observed (the
+//! core's) and deciding when the agent is ready (`run`'s).
+
+pub mod http;
+pub mod metrics;
+mod recent;
+
+pub use http::{BindError, ServerConfig, bind};
+pub use metrics::{Metrics, MetricsConfig};
+pub use recent::{Filter, Recent};
+
+use infertap_core::{EngineInfo, Observation};
+use metrics::{MetricsError, lock};
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+/// Whether the agent observes what it was asked to; the answer of `/readyz`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Readiness {
+    /// The probes are attached.
+    pub ready: bool,
+    /// Why not, or what works only in part; each a sentence for the operator.
+    pub reasons: Vec<String>,
+}
+
+/// An engine as `/api/v1/engines` tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EngineStatus {
+    /// What discovery knows.
+    #[serde(flatten)]
+    pub info: Arc<EngineInfo>,
+    /// Aspect → observed, as in `infertap_engine_coverage`.
+    pub coverage: BTreeMap<&'static str, bool>,
+}
+
+/// Metrics, recent requests, engines and readiness, behind one port. All methods take `&self` and may be called from any
+/// thread.
+#[derive(Debug)]
+pub struct Exporter {
+    metrics: Metrics,
+    recent: Recent,
+    engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
+    readiness: Mutex<Readiness>,
+}
+
+impl Exporter {
+    /// An exporter that has seen nothing and is not ready.
+    pub fn new(metrics: &MetricsConfig, server: &ServerConfig) -> Result<Arc<Exporter>, MetricsError> {
+        server.validate()?;
+        Ok(Arc::new(Exporter {
+            metrics: Metrics::new(metrics)?,
+            recent: Recent::new(server.recent_requests),
+            engines: Mutex::default(),
+            readiness: Mutex::new(Readiness {
+                ready: false,
+                reasons: vec!["starting: probes are not attached yet".to_owned()],
+            }),
+        }))
+    }
+
+    /// The metrics, for what is not an observation: events, losses, probes.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Takes observations, in order.
+    pub fn apply(&self, observations: &[Observation]) {
+        self.metrics.apply_all(observations);
+        for observation in observations {
+            if let Observation::Finished(finished) = observation {
+                self.recent.push(&finished.record);
+            }
+        }
+    }
+
+    /// Discovery found an engine, or learned more about it.
+    pub fn engine_up(&self, info: &Arc<EngineInfo>) {
+        self.metrics.engine_up(info);
+        lock(&self.engines)
+            .entry(Arc::clone(&info.id))
+            .and_modify(|known| known.info = Arc::clone(info))
+            .or_insert_with(|| EngineStatus {
+                info: Arc::clone(info),
+                coverage: BTreeMap::new(),
+            });
+    }
+
+    /// An engine is gone.
+    pub fn engine_down(&self, id: &str) {
+        self.metrics.engine_down(id);
+        lock(&self.engines).remove(id);
+    }
+
+    /// Says whether an aspect (`socket`, `tls`, `tokenizer`, …) of an engine that is up is observed.
+    pub fn engine_coverage(&self, id: &str, aspect: &'static str, observed: bool) {
+        if let Some(engine) = lock(&self.engines).get_mut(id) {
+            engine.coverage.insert(aspect, observed);
+            self.metrics.engine_coverage(id, aspect, observed);
+        }
+    }
+
+    /// Engines that are up, by id.
+    pub fn engines(&self) -> Vec<EngineStatus> {
+        lock(&self.engines).values().cloned().collect()
+    }
+
+    /// Requests that ended lately.
+    pub fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
+    /// Says whether the agent observes what it should; `reasons` are told to who asks, also when it is ready.
+    pub fn set_ready(&self, ready: bool, reasons: Vec<String>) {
+        *lock(&self.readiness) = Readiness { ready, reasons };
+    }
+
+    /// What was said last.
+    pub fn readiness(&self) -> Readiness {
+        lock(&self.readiness).clone()
+    }
+}

@@ -1,0 +1,241 @@
+//! Every metric that is exported: name, type, labels, help, and what its reference page says of it.
+//!
+//! Owns: the list; metrics are registered from it and `docs/metrics.md` is rendered from it, so neither can drift.
+//! Refuses: values.
+
+/// Type of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows while the agent runs.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Cumulative buckets, sum and count.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the exposition formats.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Name as in the text format, `_total` included.
+    pub name: &'static str,
+    /// Type.
+    pub kind: Kind,
+    /// Label names.
+    pub labels: &'static [&'static str],
+    /// Help text of the exposition.
+    pub help: &'static str,
+    /// Where its values come from.
+    pub source: &'static str,
+    /// When a series is absent.
+    pub absent: &'static str,
+}
+
+/// Units that a metric's name may end with (before `_total`).
+const UNITS: [&str; 4] = ["seconds", "bytes", "tokens", "ratio"];
+
+/// The unit in a family name (without `_total`): its last word when that is a unit.
+pub(super) fn unit(family: &str) -> Option<&'static str> {
+    let last = family.rsplit('_').next()?;
+    UNITS
+        .into_iter()
+        .find(|unit| *unit == last && family.len() > unit.len())
+}
+
+macro_rules! catalog {
+    ($($id:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal source $source:literal absent $absent:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub(crate) const $id: &Definition = &Definition {
+                name: $name,
+                kind: Kind::$kind,
+                labels: &[$($label),*],
+                help: $help,
+                source: $source,
+                absent: $absent,
+            };
+        )*
+
+        /// Every metric, in the order of the reference.
+        pub const CATALOG: &[&Definition] = &[$($id),*];
+    };
+}
+
+catalog! {
+    REQUESTS: Counter "llm_requests_total" ["model", "scene", "status"]
+        "Requests that ended, by how they ended."
+        source "The exchange on the socket: response status, errors inside a stream, who closed first, what was lost."
+        absent "Until the first request of a model and scene; then all statuses are there, from 0.";
+    INPUT_TOKENS: Counter "llm_input_tokens_total" ["model", "scene"]
+        "Prompt tokens, those served from the prefix cache included."
+        source "Best of engine, usage, tokenizer, estimate: see llm_token_source_total."
+        absent "While no request has told its prompt tokens: unknown is not zero.";
+    OUTPUT_TOKENS: Counter "llm_output_tokens_total" ["model", "scene"]
+        "Generated tokens, counted while they stream, reasoning and cancelled requests included."
+        source "Best of engine, usage, tokenizer, chunk; reconciled upwards when the response ends."
+        absent "While no token was seen.";
+    CACHED_INPUT_TOKENS: Counter "llm_cached_input_tokens_total" ["model", "scene"]
+        "Prompt tokens that came from the prefix cache; part of llm_input_tokens_total."
+        source "The response's usage, or the engine."
+        absent "Where neither tells.";
+    REASONING_TOKENS: Counter "llm_reasoning_tokens_total" ["model", "scene"]
+        "Generated tokens that were reasoning; part of llm_output_tokens_total."
+        source "The response's usage, or the engine."
+        absent "Where neither tells.";
+    TOKEN_SOURCE: Counter "llm_token_source_total" ["model", "direction", "source"]
+        "Requests by where their token count came from: engine, usage, tokenizer, chunk or estimate."
+        source "The reconciled count of each finished request; direction is input or output."
+        absent "For a direction whose count is unknown.";
+    TTFT: Histogram "llm_ttft_seconds" ["model", "scene"]
+        "Time from the first byte of a request to its first content-bearing chunk."
+        source "Socket reads and writes; for a response that is not streamed, the engine."
+        absent "For incomplete requests, for responses without content, and for unstreamed ones when the engine does not tell.";
+    TPOT: Histogram "llm_tpot_seconds" ["model", "scene"]
+        "Time per output token after the first: (last token - first token) / (output tokens - 1)."
+        source "Token times (engine, else chunks) and the reconciled token count."
+        absent "For incomplete requests and those of fewer than two tokens.";
+    ITL: Histogram "llm_itl_seconds" ["model", "scene"]
+        "Gap between successive output tokens; a chunk of k tokens counts as k gaps of 1/k."
+        source "Content-bearing chunks, or the engine's steps. One observation a gap, not one a request."
+        absent "For incomplete requests and those without two token times.";
+    E2E: Histogram "llm_e2e_latency_seconds" ["model", "scene"]
+        "Time from the first byte of a request to the last byte of its response."
+        source "Socket reads and writes. Cancelled and failed requests are in it."
+        absent "For incomplete requests and those without a response.";
+    QUEUE: Histogram "llm_queue_seconds" ["model", "scene"]
+        "Time from the first byte of a request until the scheduler started it."
+        source "Engine messages or steps."
+        absent "Where no probe sees the engine's scheduler; for incomplete requests.";
+    PREFILL: Histogram "llm_prefill_seconds" ["model", "scene"]
+        "Time from the scheduler's start of a request until its first token exists."
+        source "Engine messages or steps."
+        absent "Where no probe sees the engine's scheduler; for incomplete requests.";
+    DECODE: Histogram "llm_decode_seconds" ["model", "scene"]
+        "Time between the first and the last output token."
+        source "Engine, else first and last content-bearing chunk."
+        absent "For incomplete requests and those without two token times.";
+    TOKENIZE: Histogram "llm_tokenize_seconds" ["model", "scene"]
+        "Time that a request spent in the tokenizer."
+        source "A probe on the engine's tokenizer."
+        absent "Where no tokenizer probe is attached; for incomplete requests.";
+    REQUEST_INPUT_TOKENS: Histogram "llm_request_input_tokens" ["model", "scene"]
+        "Prompt tokens per request."
+        source "As llm_input_tokens_total."
+        absent "For requests whose count is unknown, and incomplete ones, whose count may be partial.";
+    REQUEST_OUTPUT_TOKENS: Histogram "llm_request_output_tokens" ["model", "scene"]
+        "Generated tokens per request."
+        source "As llm_output_tokens_total."
+        absent "For requests whose count is unknown, and incomplete ones, whose count may be partial.";
+    RUNNING: Gauge "llm_requests_running" ["model", "engine"]
+        "Requests in flight: begun and not ended."
+        source "The exchange on the socket."
+        absent "Until an engine's first request of a model; removed when the engine is gone and its last request has ended.";
+    ENGINE_INFO: Gauge "llm_engine_info" ["engine", "model", "kind", "version", "pid", "container", "pod", "namespace", "gpus"]
+        "1 for each engine that is running; its labels tell what is known of it."
+        source "Discovery (procfs, cgroups). A label whose value is not known is empty; pod is the pod's UID."
+        absent "When the engine is gone; for engines past the cap on engine values.";
+    EVENTS: Counter "infertap_events_total" ["kind"]
+        "Events that reached the core, by kind."
+        source "Ring-buffer records, and discovery."
+        absent "Never.";
+    EVENTS_DROPPED: Counter "infertap_events_dropped_total" ["reason"]
+        "Events lost before they reached the core, by reason."
+        source "Drop counters of the BPF programs, and the agent's own."
+        absent "Never for the kernel's reasons; the agent's own appear with their first loss.";
+    ANOMALIES: Counter "infertap_anomalies_total" ["kind"]
+        "Traffic or state that did not fit: not parsed, out of bounds, evicted."
+        source "The core."
+        absent "Never.";
+    PROBE_UP: Gauge "infertap_probe_up" ["probe"]
+        "1 while a probe is attached, 0 while it is not."
+        source "The probe loader."
+        absent "For probes that the configuration switches off.";
+    ENGINE_COVERAGE: Gauge "infertap_engine_coverage" ["engine", "aspect"]
+        "1 when an aspect of an engine is observed, 0 when it could be and is not."
+        source "The probe loader and discovery."
+        absent "When the engine is gone; for aspects that the engine does not have.";
+    LABEL_OVERFLOW: Counter "infertap_label_overflow_total" ["label"]
+        "Requests and engines whose label value was replaced by other, because it was past the cap or too long."
+        source "The label caps of [metrics]."
+        absent "Never.";
+    EXPORT_FAILURES: Counter "infertap_export_failures_total" ["exporter"]
+        "Exports that failed, by exporter."
+        source "The exporters."
+        absent "Never for prometheus; for others, when not configured.";
+    CPU_SECONDS: Counter "infertap_cpu_seconds_total" []
+        "CPU time of the agent, user and system. BPF programs run on the observed processes' time and are not in it."
+        source "/proc/self/stat, at scrape time."
+        absent "When procfs cannot be read.";
+    MEMORY_BYTES: Gauge "infertap_memory_bytes" []
+        "Resident memory of the agent. The kernel memory of BPF maps is not in it."
+        source "/proc/self/stat, at scrape time."
+        absent "When procfs cannot be read.";
+    OPEN_CONNECTIONS: Gauge "infertap_open_connections" []
+        "Connections of observed processes that are tracked now."
+        source "The core's connection table."
+        absent "Never.";
+    BUILD_INFO: Gauge "infertap_build_info" ["version", "arch", "abi"]
+        "1; its labels tell the agent's version, CPU architecture and event layout version."
+        source "The build."
+        absent "Never.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_conventions() {
+        for (i, definition) in CATALOG.iter().enumerate() {
+            let name = definition.name;
+            assert_eq!(
+                name.ends_with("_total"),
+                definition.kind == Kind::Counter,
+                "{name}"
+            );
+            assert!(
+                name.starts_with("llm_") || name.starts_with("infertap_"),
+                "{name}"
+            );
+            assert!(
+                definition.help.ends_with('.') && !definition.help.contains('\n'),
+                "{name}"
+            );
+            assert!(
+                CATALOG[..i].iter().all(|other| other.name != name),
+                "{name} is there twice"
+            );
+            for forbidden in ["user", "request_id", "trace_id", "prompt"] {
+                assert!(
+                    !definition.labels.contains(&forbidden),
+                    "{name} has a label of high cardinality"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_unit_is_the_last_word_and_never_the_whole_name() {
+        for (family, expected) in [
+            ("llm_ttft_seconds", Some("seconds")),
+            ("infertap_memory_bytes", Some("bytes")),
+            ("llm_input_tokens", Some("tokens")),
+            ("llm_requests_running", None),
+            ("llm_kiloseconds", None),
+            ("seconds", None),
+        ] {
+            assert_eq!(unit(family), expected, "{family}");
+        }
+    }
+}

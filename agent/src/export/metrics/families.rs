@@ -1,0 +1,76 @@
+//! The families whose series belong to requests and engines.
+//!
+//! Owns: their registration. Refuses: which series there are (`series`).
+
+use super::{catalog, config::Buckets, counter_vec, gauge_vec, histogram::HistogramFamily};
+use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
+
+/// Index of each histogram in [`Families::histograms`].
+#[derive(Clone, Copy)]
+pub(super) enum Hist {
+    Ttft,
+    Tpot,
+    Itl,
+    E2e,
+    Queue,
+    Prefill,
+    Decode,
+    Tokenize,
+    InputTokens,
+    OutputTokens,
+}
+
+pub(super) const HISTOGRAMS: usize = 10;
+
+/// The families whose series belong to requests and engines.
+pub(super) struct Families {
+    pub(super) requests: IntCounterVec,
+    pub(super) input_tokens: IntCounterVec,
+    pub(super) output_tokens: IntCounterVec,
+    pub(super) cached_input_tokens: IntCounterVec,
+    pub(super) reasoning_tokens: IntCounterVec,
+    pub(super) token_source: IntCounterVec,
+    pub(super) histograms: [HistogramFamily; HISTOGRAMS],
+    pub(super) running: IntGaugeVec,
+    pub(super) info: IntGaugeVec,
+    pub(super) overflow_model: IntCounter,
+    pub(super) overflow_scene: IntCounter,
+    pub(super) overflow_engine: IntCounter,
+}
+
+impl Families {
+    pub(super) fn register(registry: &Registry, buckets: &Buckets) -> prometheus::Result<Families> {
+        let histogram = |definition, bounds: &[f64]| {
+            let family = HistogramFamily::new(definition, bounds)?;
+            registry.register(Box::new(family.clone()))?;
+            prometheus::Result::Ok(family)
+        };
+        let overflow = counter_vec(registry, catalog::LABEL_OVERFLOW)?;
+        Ok(Families {
+            requests: counter_vec(registry, catalog::REQUESTS)?,
+            input_tokens: counter_vec(registry, catalog::INPUT_TOKENS)?,
+            output_tokens: counter_vec(registry, catalog::OUTPUT_TOKENS)?,
+            cached_input_tokens: counter_vec(registry, catalog::CACHED_INPUT_TOKENS)?,
+            reasoning_tokens: counter_vec(registry, catalog::REASONING_TOKENS)?,
+            token_source: counter_vec(registry, catalog::TOKEN_SOURCE)?,
+            // In the order of `Hist`.
+            histograms: [
+                histogram(catalog::TTFT, &buckets.ttft)?,
+                histogram(catalog::TPOT, &buckets.tpot)?,
+                histogram(catalog::ITL, &buckets.itl)?,
+                histogram(catalog::E2E, &buckets.e2e)?,
+                histogram(catalog::QUEUE, &buckets.queue)?,
+                histogram(catalog::PREFILL, &buckets.prefill)?,
+                histogram(catalog::DECODE, &buckets.decode)?,
+                histogram(catalog::TOKENIZE, &buckets.tokenize)?,
+                histogram(catalog::REQUEST_INPUT_TOKENS, &buckets.tokens)?,
+                histogram(catalog::REQUEST_OUTPUT_TOKENS, &buckets.tokens)?,
+            ],
+            running: gauge_vec(registry, catalog::RUNNING)?,
+            info: gauge_vec(registry, catalog::ENGINE_INFO)?,
+            overflow_model: overflow.with_label_values(&["model"]),
+            overflow_scene: overflow.with_label_values(&["scene"]),
+            overflow_engine: overflow.with_label_values(&["engine"]),
+        })
+    }
+}

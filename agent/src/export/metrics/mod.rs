@@ -1,0 +1,343 @@
+//! Prometheus metrics: observations in, expositions out.
+//!
+//! Owns: the registry, the mapping of observations to metrics, label caps, exemplars. Refuses: HTTP (`export::http`)
+//! and the meaning of a request (the core's). Durations of incomplete requests are never observed; what is not known
+//! stays absent.
+
+mod catalog;
+mod config;
+mod families;
+mod golden;
+mod histogram;
+mod labels;
+mod openmetrics;
+mod process;
+mod reference;
+mod running;
+mod series;
+
+pub use catalog::{CATALOG, Definition, Kind};
+pub use config::{Buckets, ConfigError, LabelCaps, MetricsConfig};
+pub use labels::{Admitted, Capper, OTHER, UNKNOWN};
+pub use reference::reference;
+
+pub(crate) use histogram::lock;
+
+use families::Families;
+use histogram::Exemplar;
+use infertap_abi::DropReason;
+use infertap_core::{Anomaly, EngineInfo, EventKind, Observation};
+use prometheus::{
+    Encoder, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    proto::{Metric, MetricFamily},
+};
+use series::State;
+use std::{
+    slice,
+    sync::Mutex,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Exposition format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text format 0.0.4.
+    Text,
+    /// OpenMetrics 1.0, with exemplars.
+    OpenMetrics,
+}
+
+impl Format {
+    /// Its `Content-Type`.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => openmetrics::CONTENT_TYPE,
+        }
+    }
+}
+
+/// Why metrics could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// The configuration is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The registry refuses a metric, or an exposition failed.
+    #[error("metrics registry: {0}")]
+    Registry(#[from] prometheus::Error),
+}
+
+/// Kinds of events, in the order of [`kind_index`].
+const EVENT_KINDS: [&str; 13] = [
+    "open",
+    "data",
+    "eof",
+    "shutdown",
+    "error",
+    "stall",
+    "close",
+    "fd_unknown",
+    "exec",
+    "fork",
+    "exit",
+    "engine_up",
+    "engine_down",
+];
+
+const fn kind_index(kind: &EventKind<'_>) -> usize {
+    match kind {
+        EventKind::Open(_) => 0,
+        EventKind::Data { .. } => 1,
+        EventKind::Eof(_) => 2,
+        EventKind::Shutdown(_) => 3,
+        EventKind::Error { .. } => 4,
+        EventKind::Stall(_) => 5,
+        EventKind::Close(_) => 6,
+        EventKind::FdUnknown(_) => 7,
+        EventKind::Exec { .. } => 8,
+        EventKind::Fork { .. } => 9,
+        EventKind::Exit { .. } => 10,
+        EventKind::EngineUp(_) => 11,
+        EventKind::EngineDown { .. } => 12,
+    }
+}
+
+/// Every metric of the agent. All methods take `&self` and may be called from any thread; the hot ones
+/// ([`Metrics::event`], [`Metrics::apply`]) cost an atomic addition, or one lock and one table look-up.
+pub struct Metrics {
+    registry: Registry,
+    families: Families,
+    state: Mutex<State>,
+    events: Vec<IntCounter>,
+    dropped: IntCounterVec,
+    anomalies: Vec<IntCounter>,
+    probe_up: IntGaugeVec,
+    coverage: GaugeVec,
+    export_failures: IntCounterVec,
+    open_connections: IntGauge,
+    wall_clock: fn() -> Option<u64>,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// All metrics, registered. Exemplars carry the wall-clock time of their observation.
+    pub fn new(config: &MetricsConfig) -> Result<Metrics, MetricsError> {
+        Metrics::with_clock(config, || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+            u64::try_from(since.as_millis()).ok()
+        })
+    }
+
+    /// As [`Metrics::new`], for replays: no wall clock, so the same observations give the same exposition.
+    pub fn for_replay(config: &MetricsConfig) -> Result<Metrics, MetricsError> {
+        Metrics::with_clock(config, || None)
+    }
+
+    fn with_clock(config: &MetricsConfig, wall_clock: fn() -> Option<u64>) -> Result<Metrics, MetricsError> {
+        config.validate()?;
+        let registry = Registry::new();
+        let families = Families::register(&registry, &config.buckets)?;
+
+        let events = counter_vec(&registry, catalog::EVENTS)?;
+        let events = EVENT_KINDS
+            .iter()
+            .map(|kind| events.with_label_values(&[kind]))
+            .collect();
+        let anomalies = counter_vec(&registry, catalog::ANOMALIES)?;
+        let anomalies = Anomaly::ALL
+            .iter()
+            .map(|kind| anomalies.with_label_values(&[kind.as_str()]))
+            .collect();
+        let dropped = counter_vec(&registry, catalog::EVENTS_DROPPED)?;
+        for reason in DropReason::ALL {
+            dropped.with_label_values(&[reason.label()]);
+        }
+        let export_failures = counter_vec(&registry, catalog::EXPORT_FAILURES)?;
+        export_failures.with_label_values(&["prometheus"]);
+        let coverage = GaugeVec::new(options(catalog::ENGINE_COVERAGE), catalog::ENGINE_COVERAGE.labels)?;
+        registry.register(Box::new(coverage.clone()))?;
+        let open_connections = IntGauge::with_opts(options(catalog::OPEN_CONNECTIONS))?;
+        registry.register(Box::new(open_connections.clone()))?;
+        registry.register(Box::new(process::ProcessCollector::new()?))?;
+        let abi = infertap_abi::VERSION.to_string();
+        gauge_vec(&registry, catalog::BUILD_INFO)?
+            .with_label_values(&[env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, &abi])
+            .set(1);
+
+        Ok(Metrics {
+            state: Mutex::new(State::new(&config.max_label_values, families.running.clone())),
+            events,
+            dropped,
+            anomalies,
+            probe_up: gauge_vec(&registry, catalog::PROBE_UP)?,
+            coverage,
+            export_failures,
+            open_connections,
+            wall_clock,
+            families,
+            registry,
+        })
+    }
+
+    /// Takes one observation. [`Metrics::apply_all`] takes many for the price of one lock.
+    pub fn apply(&self, observation: &Observation) {
+        self.apply_all(slice::from_ref(observation));
+    }
+
+    /// Takes observations, in order.
+    pub fn apply_all(&self, observations: &[Observation]) {
+        let mut state = lock(&self.state);
+        for observation in observations {
+            match observation {
+                Observation::Started(labels) => state.started(&self.families, labels),
+                Observation::Tokens {
+                    labels,
+                    direction,
+                    count,
+                } => state.tokens(&self.families, labels, *direction, *count),
+                Observation::Finished(finished) => {
+                    let refused = state.finished(&self.families, finished, self.wall_clock);
+                    self.anomaly(Anomaly::TimeWentBack, refused);
+                }
+                Observation::Anomaly { kind, count } => self.anomaly(*kind, *count),
+                Observation::Ignore(_) => {}
+            }
+        }
+    }
+
+    fn anomaly(&self, kind: Anomaly, count: u64) {
+        if let Some(at) = Anomaly::ALL.iter().position(|known| *known == kind) {
+            self.anomalies[at].inc_by(count);
+        }
+    }
+
+    /// Discovery found an engine, or learned more about it.
+    pub fn engine_up(&self, info: &EngineInfo) {
+        lock(&self.state).engine_up(&self.families, info);
+    }
+
+    /// An engine is gone: its series end, that of its running requests with the last of them.
+    pub fn engine_down(&self, id: &str) {
+        let mut state = lock(&self.state);
+        for (engine, aspect) in state.engine_down(&self.families, id) {
+            // The series was made in `engine_coverage`, so a failure to find it is no news.
+            let _ = self.coverage.remove_label_values(&[&*engine, aspect]);
+        }
+    }
+
+    /// Says whether an aspect (`socket`, `tls`, `tokenizer`, …) of an engine is observed. Engines past the cap are left out.
+    pub fn engine_coverage(&self, engine: &str, aspect: &'static str, observed: bool) {
+        if let Some(engine) = lock(&self.state).cover(engine, aspect) {
+            self.coverage
+                .with_label_values(&[&*engine, aspect])
+                .set(f64::from(u8::from(observed)));
+        }
+    }
+
+    /// An event is given to the core.
+    pub fn event(&self, kind: &EventKind<'_>) {
+        self.events[kind_index(kind)].inc();
+    }
+
+    /// The kernel side has lost `total` events for `reason` since the programs were loaded.
+    pub fn kernel_drops(&self, reason: DropReason, total: u64) {
+        let counter = self.dropped.with_label_values(&[reason.label()]);
+        counter.inc_by(total.saturating_sub(counter.get()));
+    }
+
+    /// The user side has lost `count` more events for a reason of its own (`decode`, `queue_full`, …).
+    pub fn dropped(&self, reason: &'static str, count: u64) {
+        self.dropped.with_label_values(&[reason]).inc_by(count);
+    }
+
+    /// A probe was attached or detached. The names are the loader's own, so they are few.
+    pub fn probe_up(&self, probe: &str, up: bool) {
+        self.probe_up.with_label_values(&[probe]).set(i64::from(up));
+    }
+
+    /// An export failed.
+    pub fn export_failed(&self, exporter: &'static str) {
+        self.export_failures.with_label_values(&[exporter]).inc();
+    }
+
+    /// Connections tracked now.
+    pub fn open_connections(&self, count: usize) {
+        self.open_connections
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// All families that have values, by name, their series by label values.
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+
+    /// The exposition in `format`.
+    pub fn encode(&self, format: Format) -> Result<String, MetricsError> {
+        let families = self.gather();
+        match format {
+            Format::Text => {
+                let mut out = Vec::new();
+                TextEncoder::new().encode(&families, &mut out)?;
+                Ok(String::from_utf8_lossy(&out).into_owned())
+            }
+            Format::OpenMetrics => Ok(openmetrics::encode(&families, self)),
+        }
+    }
+
+    /// What the observations so far amount to, without what varies between runs: see `golden`.
+    pub fn golden(&self) -> String {
+        golden::golden(&self.gather())
+    }
+}
+
+impl openmetrics::Exemplars for Metrics {
+    fn counter(&self, family: &MetricFamily, metric: &Metric) -> Option<Exemplar> {
+        if family.name() != catalog::REQUESTS.name {
+            return None;
+        }
+        let label = |name| {
+            metric
+                .get_label()
+                .iter()
+                .find(|pair| pair.name() == name)
+                .map(prometheus::proto::LabelPair::value)
+        };
+        lock(&self.state).request_exemplar(label("model")?, label("scene")?, label("status")?)
+    }
+
+    fn buckets(&self, family: &MetricFamily, metric: &Metric) -> Vec<Option<Exemplar>> {
+        let histogram = self
+            .families
+            .histograms
+            .iter()
+            .find(|histogram| histogram.name() == family.name());
+        histogram
+            .and_then(|histogram| histogram.exemplars(metric.get_label()))
+            .unwrap_or_default()
+    }
+}
+
+fn options(definition: &Definition) -> Opts {
+    Opts::new(definition.name, definition.help)
+}
+
+fn counter_vec(registry: &Registry, definition: &Definition) -> prometheus::Result<IntCounterVec> {
+    let counter = IntCounterVec::new(options(definition), definition.labels)?;
+    registry.register(Box::new(counter.clone()))?;
+    Ok(counter)
+}
+
+fn gauge_vec(registry: &Registry, definition: &Definition) -> prometheus::Result<IntGaugeVec> {
+    let gauge = IntGaugeVec::new(options(definition), definition.labels)?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

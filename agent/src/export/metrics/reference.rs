@@ -1,0 +1,149 @@
+//! The reference of all metrics, `docs/metrics.md`, rendered from the catalog.
+//!
+//! Owns: the page; the test below compares it with the file and with what is registered. Refuses: facts that are not
+//! in the catalog or in the defaults.
+
+use super::{
+    catalog::{CATALOG, Definition, unit},
+    config::{Buckets, LabelCaps, MetricsConfig},
+};
+use std::fmt::Write;
+
+const HEAD: &str = "# Metrics
+
+Every metric that infertap exports on `/metrics`. The page is rendered from the metrics' definitions: after a change,
+run the tests of the agent with `UPDATE_EXPECT=1`.
+
+- `model` is the served name that requests ask for; `scene` the business purpose of a request (`default` unless rules say
+  otherwise); `engine` a short id of a serving instance, as in `vllm-8000`. Everything else about an engine is on
+  `llm_engine_info`; join on `engine`.
+- What is not known is absent, never zero. Requests touched by loss have status `incomplete`: they are counted, their
+  tokens too, but their durations and sizes are in no histogram.
+- Cancelled and failed requests are in the histograms, with the times that they reached.
+- Labels come from traffic, so each has a hard cap on its values; see [Label caps](#label-caps). Users, request ids and
+  prompts are never labels.
+- In OpenMetrics (`Accept: application/openmetrics-text`) buckets and `llm_requests_total` carry the trace id of their
+  latest request as an exemplar. Prometheus stores them with `--enable-feature=exemplar-storage`.
+- Percentiles: `histogram_quantile(0.95, sum by (le, model) (rate(llm_ttft_seconds_bucket[5m])))`. Mean:
+  `rate(…_sum[5m]) / rate(…_count[5m])`.
+";
+
+/// The page.
+pub fn reference() -> String {
+    let mut out = String::from(HEAD);
+    // Writing to a String can't fail.
+    let _ = render(&mut out);
+    out
+}
+
+fn render(out: &mut String) -> std::fmt::Result {
+    for (title, prefix) in [
+        ("Requests and engines", "llm_"),
+        ("The agent itself", "infertap_"),
+    ] {
+        writeln!(
+            out,
+            "\n## {title}\n\n| metric | type | labels | unit |\n|---|---|---|---|"
+        )?;
+        let section = || {
+            CATALOG
+                .iter()
+                .filter(|definition| definition.name.starts_with(prefix))
+        };
+        for definition in section() {
+            let name = definition.name;
+            writeln!(
+                out,
+                "| [`{name}`](#{name}) | {} | {} | {} |",
+                definition.kind.as_str(),
+                labels(definition),
+                unit_of(definition).unwrap_or("–"),
+            )?;
+        }
+        for definition in section() {
+            writeln!(
+                out,
+                "\n### {}\n\n{}\n\n- Type: {}{}\n- Labels: {}\n- Source: {}\n- Absent: {}",
+                definition.name,
+                definition.help,
+                definition.kind.as_str(),
+                unit_of(definition)
+                    .map(|unit| format!(", in {unit}"))
+                    .unwrap_or_default(),
+                labels(definition),
+                definition.source,
+                definition.absent,
+            )?;
+        }
+    }
+    let MetricsConfig {
+        max_label_values: LabelCaps { model, scene, engine },
+        buckets,
+    } = MetricsConfig::default();
+    writeln!(
+        out,
+        "
+## Label caps
+
+| label | values kept by default | key |
+|---|---|---|
+| `model` | {model} | `metrics.max_label_values.model` |
+| `scene` | {scene} | `metrics.max_label_values.scene` |
+| `engine` | {engine} at one time | `metrics.max_label_values.engine` |
+
+The first values up to the cap keep their names, served models of discovered engines as soon as the engine is found.
+Later ones, and any longer than 256 bytes, become `other`; an empty one is `unknown`. Each request and engine so renamed
+is counted by `infertap_label_overflow_total`. An engine's place is free again when it is gone. So a family of model and
+scene never has more than (models + 2) × (scenes + 2) combinations, whatever clients send.
+
+## Buckets
+
+Upper bounds by default; `+Inf` is added to each.
+
+| key | upper bounds |
+|---|---|"
+    )?;
+    let Buckets {
+        ttft,
+        tpot,
+        itl,
+        e2e,
+        queue,
+        prefill,
+        decode,
+        tokenize,
+        tokens,
+    } = buckets;
+    for (key, bounds) in [
+        ("ttft", ttft),
+        ("tpot", tpot),
+        ("itl", itl),
+        ("e2e", e2e),
+        ("queue", queue),
+        ("prefill", prefill),
+        ("decode", decode),
+        ("tokenize", tokenize),
+        ("tokens", tokens),
+    ] {
+        let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
+        writeln!(out, "| `metrics.buckets.{key}` | {} |", bounds.join(" "))?;
+    }
+    Ok(())
+}
+
+fn labels(definition: &Definition) -> String {
+    let labels: Vec<String> = definition
+        .labels
+        .iter()
+        .map(|label| format!("`{label}`"))
+        .collect();
+    if labels.is_empty() {
+        "none".to_owned()
+    } else {
+        labels.join(", ")
+    }
+}
+
+fn unit_of(definition: &Definition) -> Option<&'static str> {
+    unit(definition.name.strip_suffix("_total").unwrap_or(definition.name))
+}

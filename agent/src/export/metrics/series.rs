@@ -1,0 +1,359 @@
+//! Observations of requests and engines onto series: which child of which family, resolved once and kept.
+//!
+//! Owns: label caps in use, the cache of resolved children, exemplars of counters. Refuses: the registry and formats.
+//! A child is made when it has a value, so that what is not known stays absent.
+
+use super::{
+    config::LabelCaps,
+    families::{Families, HISTOGRAMS, Hist},
+    histogram::{Exemplar, Histogram},
+    labels::{Capper, OTHER, descriptive},
+    running::Running,
+};
+use infertap_core::{
+    EngineInfo, Status,
+    observation::{Finished, Labels, TokenDirection},
+};
+use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// Resolved label triples that are kept; past it the cache starts anew.
+const MAX_RESOLVED: usize = 4096;
+
+/// Children of one model and scene.
+struct Series {
+    labels: [Arc<str>; 2],
+    /// One a status, in the order of [`Status::ALL`].
+    requests: Vec<(IntCounter, Option<Exemplar>)>,
+    input_tokens: Option<IntCounter>,
+    output_tokens: Option<IntCounter>,
+    cached_input_tokens: Option<IntCounter>,
+    reasoning_tokens: Option<IntCounter>,
+    histograms: [Option<Histogram>; HISTOGRAMS],
+}
+
+impl Series {
+    fn new(families: &Families, model: &Arc<str>, scene: &Arc<str>) -> Series {
+        // All statuses from 0 on: a first error is then an increase, which a counter born at 1 would hide.
+        let request = |status: Status| {
+            families
+                .requests
+                .with_label_values(&[&**model, &**scene, status.as_str()])
+        };
+        Series {
+            labels: [Arc::clone(model), Arc::clone(scene)],
+            requests: Status::ALL
+                .into_iter()
+                .map(|status| (request(status), None))
+                .collect(),
+            input_tokens: None,
+            output_tokens: None,
+            cached_input_tokens: None,
+            reasoning_tokens: None,
+            histograms: Default::default(),
+        }
+    }
+
+    fn observe(
+        &mut self,
+        families: &Families,
+        which: Hist,
+        value: f64,
+        count: u64,
+        exemplar: Option<Exemplar>,
+    ) {
+        let labels = &self.labels;
+        self.histograms[which as usize]
+            .get_or_insert_with(|| families.histograms[which as usize].child(labels))
+            .observe(value, count, exemplar);
+    }
+}
+
+fn add(slot: &mut Option<IntCounter>, family: &IntCounterVec, labels: &[Arc<str>; 2], count: u64) {
+    slot.get_or_insert_with(|| family.with_label_values(&[&*labels[0], &*labels[1]]))
+        .inc_by(count);
+}
+
+fn status_index(status: Status) -> usize {
+    Status::ALL.iter().position(|known| *known == status).unwrap_or(0)
+}
+
+/// What is known of labels and engines.
+pub(super) struct State {
+    models: Capper,
+    scenes: Capper,
+    engines: Capper,
+    running: Running,
+    /// Labels as observed → index of their series. Only those that no cap has touched.
+    resolved: HashMap<Labels, usize>,
+    /// Model and scene as exported → index of their series; bounded by the caps.
+    by_pair: HashMap<(Arc<str>, Arc<str>), usize>,
+    series: Vec<Series>,
+    /// Label values of each engine's `llm_engine_info`, by id.
+    infos: HashMap<Arc<str>, Vec<String>>,
+    /// Aspects of each engine's `infertap_engine_coverage`, by label value.
+    coverage: HashMap<Arc<str>, BTreeSet<&'static str>>,
+}
+
+impl State {
+    pub(super) fn new(caps: &LabelCaps, running: IntGaugeVec) -> State {
+        State {
+            models: Capper::new(caps.model),
+            scenes: Capper::new(caps.scene),
+            engines: Capper::new(caps.engine),
+            running: Running::new(running),
+            resolved: HashMap::new(),
+            by_pair: HashMap::new(),
+            series: Vec::new(),
+            infos: HashMap::new(),
+            coverage: HashMap::new(),
+        }
+    }
+
+    /// Index of the series for `labels`. With `count`, values that a cap replaces are counted.
+    fn resolve(&mut self, families: &Families, labels: &Labels, count: bool) -> usize {
+        if let Some(&index) = self.resolved.get(labels) {
+            return index;
+        }
+        let model = self.models.admit(&labels.model);
+        let scene = self.scenes.admit(&labels.scene);
+        let engine = self.engines.admit(&labels.engine);
+        if count {
+            families.overflow_model.inc_by(u64::from(model.overflow));
+            families.overflow_scene.inc_by(u64::from(scene.overflow));
+            families.overflow_engine.inc_by(u64::from(engine.overflow));
+        }
+        let series = &mut self.series;
+        let index = *self
+            .by_pair
+            .entry((Arc::clone(&model.value), Arc::clone(&scene.value)))
+            .or_insert_with(|| {
+                series.push(Series::new(families, &model.value, &scene.value));
+                series.len() - 1
+            });
+        if !(model.overflow || scene.overflow || engine.overflow) {
+            if self.resolved.len() >= MAX_RESOLVED {
+                self.resolved.clear();
+            }
+            self.resolved.insert(labels.clone(), index);
+        }
+        index
+    }
+
+    pub(super) fn started(&mut self, families: &Families, labels: &Labels) {
+        self.resolve(families, labels, false);
+        let (engines, models) = (&mut self.engines, &mut self.models);
+        self.running
+            .started((Arc::clone(&labels.engine), Arc::clone(&labels.model)), || {
+                (
+                    engines.admit(&labels.engine).value,
+                    models.admit(&labels.model).value,
+                )
+            });
+    }
+
+    pub(super) fn tokens(
+        &mut self,
+        families: &Families,
+        labels: &Labels,
+        direction: TokenDirection,
+        count: u64,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let index = self.resolve(families, labels, false);
+        let series = &mut self.series[index];
+        match direction {
+            TokenDirection::Input => {
+                add(
+                    &mut series.input_tokens,
+                    &families.input_tokens,
+                    &series.labels,
+                    count,
+                );
+            }
+            TokenDirection::Output => {
+                add(
+                    &mut series.output_tokens,
+                    &families.output_tokens,
+                    &series.labels,
+                    count,
+                );
+            }
+        }
+    }
+
+    /// Returns how many durations were refused because no clock gives them (negative, not finite).
+    pub(super) fn finished(
+        &mut self,
+        families: &Families,
+        finished: &Finished,
+        wall_clock: fn() -> Option<u64>,
+    ) -> u64 {
+        let labels = &finished.labels;
+        let gone = self
+            .running
+            .finished(&(Arc::clone(&labels.engine), Arc::clone(&labels.model)));
+        let index = self.resolve(families, labels, true);
+        if let Some(engine) = gone {
+            self.release(&engine);
+        }
+        let record = &finished.record;
+        let series = &mut self.series[index];
+
+        let trace_id: Arc<str> = record.trace_id.as_str().into();
+        let at_ms = wall_clock();
+        let exemplar = |value| {
+            (!trace_id.is_empty()).then(|| Exemplar {
+                trace_id: Arc::clone(&trace_id),
+                value,
+                at_ms,
+            })
+        };
+        let (requests, latest) = &mut series.requests[status_index(record.status)];
+        requests.inc();
+        *latest = exemplar(1.0);
+
+        if let Some(count) = record.cached_input_tokens {
+            add(
+                &mut series.cached_input_tokens,
+                &families.cached_input_tokens,
+                &series.labels,
+                count,
+            );
+        }
+        if let Some(count) = record.reasoning_tokens {
+            add(
+                &mut series.reasoning_tokens,
+                &families.reasoning_tokens,
+                &series.labels,
+                count,
+            );
+        }
+        for (direction, source) in finished.token_sources {
+            if let Some(source) = source {
+                families
+                    .token_source
+                    .with_label_values(&[&*series.labels[0], direction.as_str(), source.as_str()])
+                    .inc();
+            }
+        }
+        if record.status == Status::Incomplete {
+            return 0;
+        }
+
+        let single = |value: Option<f64>| value.map(|value| (value, 1));
+        let tokens = |count: Option<u64>| count.map(|count| (count as f64, 1));
+        let values = [
+            (Hist::Ttft, single(record.ttft_s)),
+            (Hist::Tpot, single(record.tpot_s)),
+            (Hist::E2e, single(record.e2e_s)),
+            (Hist::Queue, single(record.queue_s)),
+            (Hist::Prefill, single(record.prefill_s)),
+            (Hist::Decode, single(record.decode_s)),
+            (Hist::Tokenize, single(record.tokenize_s)),
+            (Hist::InputTokens, tokens(record.input_tokens)),
+            (Hist::OutputTokens, tokens(record.output_tokens)),
+        ];
+        let values = values
+            .into_iter()
+            .filter_map(|(which, value)| Some((which, value?)));
+        let gaps = finished
+            .gaps
+            .iter()
+            .map(|&(value, count)| (Hist::Itl, (value, u64::from(count))));
+        let mut refused = 0;
+        for (which, (value, count)) in values.chain(gaps) {
+            if count == 0 {
+                continue;
+            }
+            if value.is_finite() && value >= 0.0 {
+                series.observe(families, which, value, count, exemplar(value));
+            } else {
+                refused += 1;
+            }
+        }
+        refused
+    }
+
+    pub(super) fn engine_up(&mut self, families: &Families, info: &EngineInfo) {
+        let engine = self.engines.admit(&info.id);
+        if engine.overflow || &*engine.value == OTHER {
+            families.overflow_engine.inc();
+            return;
+        }
+        self.running.up(&engine.value);
+        let model = info.model.as_ref().map(|model| self.models.admit(model));
+        if model.as_ref().is_some_and(|model| model.overflow) {
+            families.overflow_model.inc();
+        }
+        let text = |value: &Option<String>| value.as_deref().map(descriptive).unwrap_or_default();
+        // In the order of the definition's labels.
+        let values = vec![
+            engine.value.to_string(),
+            model.map(|model| model.value.to_string()).unwrap_or_default(),
+            info.kind.as_str().to_owned(),
+            text(&info.version),
+            info.pid.to_string(),
+            text(&info.container),
+            text(&info.pod_uid),
+            String::new(),
+            String::new(),
+        ];
+        families.info.with_label_values(&values).set(1);
+        if let Some(old) = self.infos.insert(Arc::clone(&info.id), values.clone())
+            && old != values
+        {
+            // It was set by the same engine before, so a failure to find it is no news.
+            let _ = families.info.remove_label_values(&old);
+        }
+    }
+
+    /// Ends an engine's series; returns the coverage series that end with it (engine, aspect).
+    pub(super) fn engine_down(&mut self, families: &Families, id: &str) -> Vec<(Arc<str>, &'static str)> {
+        if let Some(values) = self.infos.remove(id) {
+            // As in `engine_up`.
+            let _ = families.info.remove_label_values(&values);
+        }
+        let Some(engine) = self.engines.get(id) else {
+            return Vec::new();
+        };
+        if self.running.down(&engine) {
+            self.release(&engine);
+        }
+        let aspects = self.coverage.remove(&engine).unwrap_or_default();
+        aspects
+            .into_iter()
+            .map(|aspect| (Arc::clone(&engine), aspect))
+            .collect()
+    }
+
+    /// The label value under which an aspect of `engine` is exported.
+    pub(super) fn cover(&mut self, engine: &str, aspect: &'static str) -> Option<Arc<str>> {
+        let admitted = self.engines.admit(&Arc::from(engine));
+        if admitted.overflow || &*admitted.value == OTHER {
+            return None;
+        }
+        self.coverage
+            .entry(Arc::clone(&admitted.value))
+            .or_default()
+            .insert(aspect);
+        Some(admitted.value)
+    }
+
+    fn release(&mut self, engine: &str) {
+        self.engines.release(engine);
+        // Entries of the cache stand for admitted values; this one is no longer.
+        self.resolved.clear();
+    }
+
+    pub(super) fn request_exemplar(&self, model: &str, scene: &str, status: &str) -> Option<Exemplar> {
+        let index = *self.by_pair.get(&(Arc::from(model), Arc::from(scene)))?;
+        let status = Status::ALL.iter().position(|known| known.as_str() == status)?;
+        self.series[index].requests[status].1.clone()
+    }
+}

@@ -1,0 +1,362 @@
+//! Tests of the metrics through their façade: requests, events and losses; fixtures for the other tests.
+
+mod caps;
+mod engines;
+mod exposition;
+
+use super::*;
+use expect_test::expect;
+use infertap_core::{
+    EngineKind, RequestRecord, Source, Status,
+    event::{ConnId, Socket},
+    observation::{Finished, Labels, TokenDirection},
+    request::Sources,
+};
+use std::sync::Arc;
+
+pub(crate) fn labels(engine: &str, model: &str, scene: &str) -> Labels {
+    Labels {
+        engine: engine.into(),
+        model: model.into(),
+        scene: scene.into(),
+    }
+}
+
+pub(crate) fn record(labels: &Labels, status: Status) -> RequestRecord {
+    RequestRecord {
+        id: "00000000000000a1".into(),
+        trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".into(),
+        response_id: Some("chatcmpl-1".into()),
+        engine: labels.engine.clone(),
+        model: labels.model.clone(),
+        scene: labels.scene.clone(),
+        protocol: "openai_chat".into(),
+        streamed: true,
+        status,
+        http_status: Some(200),
+        finish_reason: Some("length".into()),
+        t0_ns: Some(1_000_000_000),
+        t1_ns: None,
+        t2_ns: Some(1_250_000_000),
+        t3_ns: Some(1_500_000_000),
+        t4_ns: Some(1_510_000_000),
+        queue_s: None,
+        prefill_s: None,
+        decode_s: Some(0.25),
+        tokenize_s: None,
+        ttft_s: Some(0.25),
+        tpot_s: Some(0.05),
+        e2e_s: Some(0.51),
+        input_tokens: Some(38),
+        output_tokens: Some(6),
+        cached_input_tokens: Some(16),
+        reasoning_tokens: None,
+        chunks: 5,
+        request_bytes: 300,
+        response_bytes: 2000,
+        sources: Sources::default(),
+        incomplete: Vec::new(),
+        diagnosis: None,
+        cost: None,
+    }
+}
+
+pub(crate) fn finished(labels: &Labels, record: RequestRecord) -> Observation {
+    Observation::Finished(Box::new(Finished {
+        labels: labels.clone(),
+        record,
+        gaps: vec![(0.05, 3), (0.1, 1), (0.05, 1)],
+        token_sources: [
+            (TokenDirection::Input, Some(Source::Usage)),
+            (TokenDirection::Output, Some(Source::Usage)),
+        ],
+    }))
+}
+
+fn tokens(labels: &Labels, direction: TokenDirection, count: u64) -> Observation {
+    Observation::Tokens {
+        labels: labels.clone(),
+        direction,
+        count,
+    }
+}
+
+/// One whole request of 38 tokens in and 6 out.
+pub(crate) fn request(labels: &Labels, status: Status) -> Vec<Observation> {
+    vec![
+        Observation::Started(labels.clone()),
+        tokens(labels, TokenDirection::Output, 4),
+        tokens(labels, TokenDirection::Output, 2),
+        tokens(labels, TokenDirection::Input, 38),
+        finished(labels, record(labels, status)),
+    ]
+}
+
+pub(crate) fn engine(id: &str, pid: u32) -> EngineInfo {
+    EngineInfo {
+        id: id.into(),
+        kind: EngineKind::LlamaCpp,
+        model: Some("smollm2".into()),
+        version: Some("b6000".into()),
+        pid,
+        pids: vec![pid],
+        ports: vec![8080],
+        container: None,
+        pod_uid: None,
+    }
+}
+
+fn metrics() -> Metrics {
+    Metrics::for_replay(&MetricsConfig::default()).expect("the defaults are valid")
+}
+
+/// Samples of one family in the text format, without its comments.
+fn samples(metrics: &Metrics, family: &str) -> Vec<String> {
+    let text = metrics.encode(Format::Text).expect("encodes");
+    let of_family = |line: &&str| {
+        line.strip_prefix(family).is_some_and(|rest| {
+            rest.starts_with(['{', ' ']) || rest.starts_with("_bucket{") || rest.starts_with("_count{")
+        })
+    };
+    text.lines().filter(of_family).map(str::to_owned).collect()
+}
+
+/// Metrics with a value in every family that there is.
+fn exercised() -> Metrics {
+    let metrics = metrics();
+    let info = Arc::new(engine("llama_cpp-8080", 7));
+    metrics.event(&EventKind::EngineUp(Arc::clone(&info)));
+    metrics.engine_up(&info);
+    metrics.engine_coverage(&info.id, "socket", true);
+    metrics.probe_up("socket", true);
+    let labels = labels("llama_cpp-8080", "smollm2", "default");
+    let mut full = record(&labels, Status::Ok);
+    full.queue_s = Some(0.003);
+    full.prefill_s = Some(0.2);
+    full.tokenize_s = Some(0.0004);
+    full.reasoning_tokens = Some(2);
+    let mut observations = request(&labels, Status::Cancelled);
+    observations.push(Observation::Started(labels.clone()));
+    observations.push(finished(&labels, full));
+    observations.push(Observation::Started(labels));
+    metrics.apply_all(&observations);
+    metrics
+}
+
+#[test]
+fn one_request_is_counted_and_timed() {
+    let metrics = metrics();
+    metrics.apply_all(&request(
+        &labels("llama_cpp-8080", "smollm2", "default"),
+        Status::Ok,
+    ));
+    expect![[r#"
+        # TYPE llm_cached_input_tokens_total counter
+        llm_cached_input_tokens_total{model="smollm2",scene="default"} 16
+        # TYPE llm_decode_seconds histogram
+        llm_decode_seconds_bucket{model="smollm2",scene="default",le="0.25"} 1
+        llm_decode_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 1
+        llm_decode_seconds_sum{model="smollm2",scene="default"} 0.25
+        llm_decode_seconds_count{model="smollm2",scene="default"} 1
+        # TYPE llm_e2e_latency_seconds histogram
+        llm_e2e_latency_seconds_bucket{model="smollm2",scene="default",le="1"} 1
+        llm_e2e_latency_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 1
+        llm_e2e_latency_seconds_sum{model="smollm2",scene="default"} 0.51
+        llm_e2e_latency_seconds_count{model="smollm2",scene="default"} 1
+        # TYPE llm_input_tokens_total counter
+        llm_input_tokens_total{model="smollm2",scene="default"} 38
+        # TYPE llm_itl_seconds histogram
+        llm_itl_seconds_bucket{model="smollm2",scene="default",le="0.05"} 4
+        llm_itl_seconds_bucket{model="smollm2",scene="default",le="0.1"} 5
+        llm_itl_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 5
+        llm_itl_seconds_sum{model="smollm2",scene="default"} 0.3
+        llm_itl_seconds_count{model="smollm2",scene="default"} 5
+        # TYPE llm_output_tokens_total counter
+        llm_output_tokens_total{model="smollm2",scene="default"} 6
+        # TYPE llm_request_input_tokens histogram
+        llm_request_input_tokens_bucket{model="smollm2",scene="default",le="64"} 1
+        llm_request_input_tokens_bucket{model="smollm2",scene="default",le="+Inf"} 1
+        llm_request_input_tokens_sum{model="smollm2",scene="default"} 38
+        llm_request_input_tokens_count{model="smollm2",scene="default"} 1
+        # TYPE llm_request_output_tokens histogram
+        llm_request_output_tokens_bucket{model="smollm2",scene="default",le="16"} 1
+        llm_request_output_tokens_bucket{model="smollm2",scene="default",le="+Inf"} 1
+        llm_request_output_tokens_sum{model="smollm2",scene="default"} 6
+        llm_request_output_tokens_count{model="smollm2",scene="default"} 1
+        # TYPE llm_requests_running gauge
+        llm_requests_running{engine="llama_cpp-8080",model="smollm2"} 0
+        # TYPE llm_requests_total counter
+        llm_requests_total{model="smollm2",scene="default",status="ok"} 1
+        # TYPE llm_token_source_total counter
+        llm_token_source_total{direction="input",model="smollm2",source="usage"} 1
+        llm_token_source_total{direction="output",model="smollm2",source="usage"} 1
+        # TYPE llm_tpot_seconds histogram
+        llm_tpot_seconds_bucket{model="smollm2",scene="default",le="0.05"} 1
+        llm_tpot_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 1
+        llm_tpot_seconds_sum{model="smollm2",scene="default"} 0.05
+        llm_tpot_seconds_count{model="smollm2",scene="default"} 1
+        # TYPE llm_ttft_seconds histogram
+        llm_ttft_seconds_bucket{model="smollm2",scene="default",le="0.25"} 1
+        llm_ttft_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 1
+        llm_ttft_seconds_sum{model="smollm2",scene="default"} 0.25
+        llm_ttft_seconds_count{model="smollm2",scene="default"} 1
+    "#]]
+    .assert_eq(&metrics.golden());
+}
+
+#[test]
+fn an_incomplete_request_is_counted_but_not_timed() {
+    let metrics = metrics();
+    metrics.apply_all(&request(&labels("e", "m", "s"), Status::Incomplete));
+    assert!(
+        samples(&metrics, "llm_requests_total")
+            .contains(&r#"llm_requests_total{model="m",scene="s",status="incomplete"} 1"#.to_owned())
+    );
+    assert_eq!(
+        samples(&metrics, "llm_output_tokens_total"),
+        [r#"llm_output_tokens_total{model="m",scene="s"} 6"#]
+    );
+    assert_eq!(
+        samples(&metrics, "llm_cached_input_tokens_total"),
+        [r#"llm_cached_input_tokens_total{model="m",scene="s"} 16"#]
+    );
+    let histograms = metrics
+        .gather()
+        .into_iter()
+        .filter(|f| f.get_field_type() == prometheus::proto::MetricType::HISTOGRAM);
+    assert_eq!(
+        histograms.map(|f| f.name().to_owned()).collect::<Vec<_>>(),
+        [""; 0]
+    );
+}
+
+#[test]
+fn what_is_unknown_is_absent() {
+    let metrics = metrics();
+    let labels = labels("e", "m", "s");
+    let mut bare = record(&labels, Status::ServerError);
+    bare.ttft_s = None;
+    bare.tpot_s = None;
+    bare.decode_s = None;
+    bare.input_tokens = None;
+    bare.output_tokens = None;
+    bare.cached_input_tokens = None;
+    metrics.apply_all(&[
+        Observation::Started(labels.clone()),
+        tokens(&labels, TokenDirection::Output, 0),
+        Observation::Finished(Box::new(Finished {
+            labels,
+            record: bare,
+            gaps: Vec::new(),
+            token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
+        })),
+    ]);
+    let llm: Vec<_> = metrics
+        .gather()
+        .iter()
+        .map(|f| f.name().to_owned())
+        .filter(|n| n.starts_with("llm_"))
+        .collect();
+    assert_eq!(
+        llm,
+        [
+            "llm_e2e_latency_seconds",
+            "llm_requests_running",
+            "llm_requests_total"
+        ]
+    );
+}
+
+#[test]
+fn impossible_durations_are_counted_and_not_observed() {
+    for bad in [-0.001, f64::NAN, f64::INFINITY] {
+        let metrics = metrics();
+        let labels = labels("e", "m", "s");
+        let mut record = record(&labels, Status::Ok);
+        record.ttft_s = Some(bad);
+        metrics.apply(&finished(&labels, record));
+        assert_eq!(samples(&metrics, "llm_ttft_seconds"), [""; 0], "{bad}");
+        assert!(
+            samples(&metrics, "infertap_anomalies_total")
+                .contains(&r#"infertap_anomalies_total{kind="time_went_back"} 1"#.to_owned()),
+            "{bad}"
+        );
+    }
+}
+
+#[test]
+fn a_chunk_of_many_tokens_is_many_gaps() {
+    let metrics = metrics();
+    let labels = labels("e", "m", "s");
+    metrics.apply(&Observation::Finished(Box::new(Finished {
+        labels: labels.clone(),
+        record: record(&labels, Status::Ok),
+        gaps: vec![(0.02, u32::MAX), (0.5, 0)],
+        token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
+    })));
+    assert_eq!(
+        samples(&metrics, "llm_itl_seconds").last(),
+        Some(&r#"llm_itl_seconds_count{model="m",scene="s"} 4294967295"#.to_owned())
+    );
+}
+
+#[test]
+fn events_and_losses() {
+    let metrics = metrics();
+    let socket = Socket {
+        conn: ConnId(1),
+        tgid: 1,
+        tid: 1,
+        fd: 3,
+        transport: infertap_abi::Transport::Tcp,
+        role: infertap_abi::Role::Accepted,
+        late: false,
+    };
+    for kind in [
+        EventKind::Open(socket),
+        EventKind::Eof(socket),
+        EventKind::Open(socket),
+    ] {
+        metrics.event(&kind);
+    }
+    let events = samples(&metrics, "infertap_events_total");
+    assert_eq!(events.len(), EVENT_KINDS.len());
+    assert!(events.contains(&r#"infertap_events_total{kind="open"} 2"#.to_owned()));
+
+    metrics.kernel_drops(DropReason::RingFull, 5);
+    metrics.kernel_drops(DropReason::RingFull, 7);
+    metrics.kernel_drops(DropReason::RingFull, 6);
+    metrics.dropped("decode", 2);
+    let drops = samples(&metrics, "infertap_events_dropped_total");
+    assert_eq!(drops.len(), DropReason::ALL.len() + 1);
+    assert!(
+        drops.contains(&r#"infertap_events_dropped_total{reason="ring_full"} 7"#.to_owned()),
+        "never goes back"
+    );
+    assert!(drops.contains(&r#"infertap_events_dropped_total{reason="decode"} 2"#.to_owned()));
+
+    metrics.apply(&Observation::Anomaly {
+        kind: Anomaly::Tls,
+        count: 3,
+    });
+    assert!(
+        samples(&metrics, "infertap_anomalies_total")
+            .contains(&r#"infertap_anomalies_total{kind="tls"} 3"#.to_owned())
+    );
+    metrics.probe_up("socket", true);
+    metrics.probe_up("socket", false);
+    assert_eq!(
+        samples(&metrics, "infertap_probe_up"),
+        [r#"infertap_probe_up{probe="socket"} 0"#]
+    );
+    metrics.open_connections(17);
+    assert_eq!(
+        samples(&metrics, "infertap_open_connections"),
+        ["infertap_open_connections 17"]
+    );
+    metrics.export_failed("prometheus");
+    assert_eq!(
+        samples(&metrics, "infertap_export_failures_total"),
+        [r#"infertap_export_failures_total{exporter="prometheus"} 1"#]
+    );
+}

@@ -1,0 +1,188 @@
+//! The requests that ended lately, in memory.
+//!
+//! Owns: a ring bounded in number and in bytes. Refuses: content (records have none) and anything that must survive a
+//! restart (the store's).
+
+use crate::export::metrics::lock;
+use infertap_core::{RequestRecord, Status};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+/// Bytes that each record may take on average; what clients and servers put into a record decides its size, so the
+/// number alone would not bound the memory.
+const BYTES_PER_RECORD: usize = 2048;
+
+/// The ring.
+#[derive(Debug)]
+pub struct Recent {
+    capacity: usize,
+    ring: Mutex<Ring>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// Oldest first.
+    records: VecDeque<Arc<RequestRecord>>,
+    bytes: usize,
+}
+
+/// Which requests are asked for; `None` is any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Engine id.
+    pub engine: Option<String>,
+    /// Served model.
+    pub model: Option<String>,
+    /// Scene.
+    pub scene: Option<String>,
+    /// How it ended.
+    pub status: Option<Status>,
+}
+
+impl Filter {
+    fn admits(&self, record: &RequestRecord) -> bool {
+        let is =
+            |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|wanted| wanted == value);
+        is(&self.engine, &record.engine)
+            && is(&self.model, &record.model)
+            && is(&self.scene, &record.scene)
+            && self.status.is_none_or(|status| status == record.status)
+    }
+}
+
+impl Recent {
+    /// A ring of `capacity` records, and about 2 KiB for each. With 0 nothing is kept.
+    pub fn new(capacity: usize) -> Recent {
+        Recent {
+            capacity,
+            ring: Mutex::default(),
+        }
+    }
+
+    /// Adds a record; the oldest make room for it.
+    pub fn push(&self, record: &RequestRecord) {
+        let budget = self.capacity.saturating_mul(BYTES_PER_RECORD);
+        let size = bytes(record);
+        if size > budget {
+            return;
+        }
+        let record = Arc::new(record.clone());
+        let mut ring = lock(&self.ring);
+        while ring.records.len() >= self.capacity || ring.bytes + size > budget {
+            let Some(oldest) = ring.records.pop_front() else {
+                break;
+            };
+            ring.bytes -= bytes(&oldest);
+        }
+        ring.bytes += size;
+        ring.records.push_back(record);
+    }
+
+    /// The newest `limit` records that `filter` admits, newest first.
+    pub fn newest(&self, limit: usize, filter: &Filter) -> Vec<Arc<RequestRecord>> {
+        let ring = lock(&self.ring);
+        ring.records
+            .iter()
+            .rev()
+            .filter(|record| filter.admits(record))
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+}
+
+/// About what a record takes.
+fn bytes(record: &RequestRecord) -> usize {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let value = |value: &Option<serde_json::Value>| value.as_ref().map_or(0, |value| value.to_string().len());
+    size_of::<RequestRecord>()
+        + record.id.len()
+        + record.trace_id.len()
+        + optional(&record.response_id)
+        + record.engine.len()
+        + record.model.len()
+        + record.scene.len()
+        + record.protocol.len()
+        + optional(&record.finish_reason)
+        + record
+            .incomplete
+            .iter()
+            .map(|reason| size_of::<String>() + reason.len())
+            .sum::<usize>()
+        + value(&record.diagnosis)
+        + value(&record.cost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::metrics::tests::{labels, record};
+
+    fn with_id(id: &str, model: &str, status: Status) -> RequestRecord {
+        let mut record = record(&labels("e", model, "s"), status);
+        record.id = id.into();
+        record
+    }
+
+    fn ids(recent: &Recent, limit: usize, filter: &Filter) -> Vec<String> {
+        recent
+            .newest(limit, filter)
+            .iter()
+            .map(|record| record.id.clone())
+            .collect()
+    }
+
+    #[test]
+    fn newest_first_and_never_more_than_the_capacity() {
+        let recent = Recent::new(3);
+        for i in 0..10 {
+            recent.push(&with_id(&i.to_string(), "m", Status::Ok));
+        }
+        assert_eq!(ids(&recent, 100, &Filter::default()), ["9", "8", "7"]);
+        assert_eq!(ids(&recent, 2, &Filter::default()), ["9", "8"]);
+        let none = Recent::new(0);
+        none.push(&with_id("1", "m", Status::Ok));
+        assert_eq!(ids(&none, 100, &Filter::default()), [""; 0]);
+    }
+
+    #[test]
+    fn the_limit_counts_what_the_filter_admits() {
+        let recent = Recent::new(10);
+        for (id, model, status) in [
+            ("1", "a", Status::Ok),
+            ("2", "b", Status::Ok),
+            ("3", "a", Status::Cancelled),
+            ("4", "b", Status::Cancelled),
+        ] {
+            recent.push(&with_id(id, model, status));
+        }
+        let filter = |model: Option<&str>, status| Filter {
+            model: model.map(str::to_owned),
+            status,
+            ..Filter::default()
+        };
+        assert_eq!(ids(&recent, 1, &filter(Some("a"), None)), ["3"]);
+        assert_eq!(ids(&recent, 9, &filter(Some("a"), None)), ["3", "1"]);
+        assert_eq!(
+            ids(&recent, 9, &filter(Some("b"), Some(Status::Cancelled))),
+            ["4"]
+        );
+        assert_eq!(ids(&recent, 9, &filter(Some("c"), None)), [""; 0]);
+    }
+
+    #[test]
+    fn large_records_push_out_more_than_one() {
+        let recent = Recent::new(4);
+        for i in 0..4 {
+            recent.push(&with_id(&i.to_string(), "m", Status::Ok));
+        }
+        recent.push(&with_id("large", &"x".repeat(6000), Status::Ok));
+        let kept = ids(&recent, 100, &Filter::default());
+        assert_eq!(kept.first().map(String::as_str), Some("large"));
+        assert!(kept.len() < 4, "{kept:?}");
+        recent.push(&with_id("too large", &"x".repeat(10_000), Status::Ok));
+        assert_eq!(ids(&recent, 100, &Filter::default()), kept);
+    }
+}
