@@ -2,8 +2,11 @@
 //! of the agent's records with a client's own truth.
 
 pub mod bpf_stamp;
+pub mod child;
 pub mod clock;
 pub mod deployed;
+pub mod engines;
+pub mod http;
 pub mod load;
 pub mod prometheus;
 pub mod promql;

@@ -1,0 +1,239 @@
+//! Child processes that never outlive whoever started them.
+//!
+//! Owns: spawning into a process group of their own, the log file, ending the whole group on drop, on panic, and (by the
+//! kernel) when this process is killed. Refuses: restarting.
+
+use anyhow::{Context, Result, bail};
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+    sync::{LazyLock, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A running child.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    log: PathBuf,
+    process: std::process::Child,
+    /// How it ended; its id is free for others from then on.
+    status: Option<ExitStatus>,
+    grace: Duration,
+}
+
+impl Child {
+    /// Starts `command` with its output in `log`. The child is in a process group of its own, so that an interrupt from
+    /// the terminal reaches only the parent, who then ends the child in order.
+    pub fn spawn(name: &str, mut command: Command, log: &Path) -> Result<Child> {
+        if let Some(folder) = log.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+        }
+        let file = File::create(log).with_context(|| format!("can't write {}", log.display()))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file);
+        Self::spawn_as_is(name, command, log)
+    }
+
+    /// As [`Child::spawn`], leaving standard input and output as the command has them.
+    pub fn spawn_as_is(name: &str, mut command: Command, log: &Path) -> Result<Child> {
+        command.process_group(0);
+        // SAFETY: prctl is async-signal-safe, and the closure touches nothing else.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let what = format!("can't start {name}: {}", command.get_program().display());
+        let process = on_lasting_thread(move || command.spawn()).context(what)?;
+        Ok(Child {
+            name: name.to_owned(),
+            log: log.to_path_buf(),
+            process,
+            status: None,
+            grace: Duration::from_secs(10),
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its standard output, where it was piped and not taken yet.
+    pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
+        self.process.stdout.take()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none()
+            && let Ok(Some(status)) = self.process.try_wait()
+        {
+            // Whatever it has left behind in its group goes with it.
+            self.kill_group();
+            self.status = Some(status);
+        }
+        self.status
+    }
+
+    /// Waits until `ready` says so. An error with the end of the log when the child ends or `limit` passes first.
+    pub fn wait_ready(&mut self, limit: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.ended() {
+                bail!(
+                    "{} ended before it was ready ({status}); its log ends with:\n{}",
+                    self.name,
+                    self.log_tail()
+                );
+            }
+            if ready() {
+                return Ok(());
+            }
+            if start.elapsed() > limit {
+                bail!(
+                    "{} was not ready after {limit:?}; its log ends with:\n{}",
+                    self.name,
+                    self.log_tail()
+                );
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The last lines of its log.
+    pub fn log_tail(&self) -> String {
+        let read = || -> io::Result<String> {
+            let mut file = File::open(&self.log)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(3000)))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        read().unwrap_or_else(|error| format!("(can't read {}: {error})", self.log.display()))
+    }
+
+    /// Sends a signal to the process alone; nothing once it has ended.
+    pub fn signal(&mut self, signal: i32) {
+        if self.ended().is_none() {
+            // SAFETY: kill has no memory effects; the process is ours and not reaped yet, so its id is not reused.
+            unsafe { libc::kill(self.pid() as i32, signal) };
+        }
+    }
+
+    /// Asks the process to end (`SIGTERM`) and waits; the group is killed when that takes longer than ten seconds.
+    pub fn stop(&mut self) -> Option<ExitStatus> {
+        self.signal(libc::SIGTERM);
+        let start = Instant::now();
+        while start.elapsed() < self.grace && self.ended().is_none() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.kill()
+    }
+
+    /// Ends it at once, as `kill -9` does, and waits.
+    pub fn kill(&mut self) -> Option<ExitStatus> {
+        if self.ended().is_none() {
+            self.kill_group();
+            self.status = self.process.wait().ok();
+        }
+        self.status
+    }
+
+    fn kill_group(&self) {
+        // SAFETY: kill has no memory effects; the group was made for this child and holds only its descendants.
+        unsafe { libc::kill(-(self.pid() as i32), libc::SIGKILL) };
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The kernel's parent-death signal fires when the *thread* that forked ends, and tests run in threads of their own: so
+/// every child is forked by one thread that lasts as long as the process.
+fn on_lasting_thread<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
+    type Job = Box<dyn FnOnce() + Send>;
+    static JOBS: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
+        let (send, receive) = mpsc::channel::<Job>();
+        thread::spawn(move || receive.into_iter().for_each(|job| job()));
+        send
+    });
+    let (send, receive) = mpsc::channel();
+    let sent = JOBS.send(Box::new(move || drop(send.send(job()))));
+    match sent.ok().and_then(|()| receive.recv().ok()) {
+        Some(result) => result,
+        None => panic!("the thread that starts children is gone"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> (Child, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let child = Child::spawn("a shell", command, &folder.path().join("log")).unwrap();
+        (child, folder)
+    }
+
+    fn alive(pid: u32) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    }
+
+    #[test]
+    fn dropping_ends_the_whole_group() {
+        let (mut child, folder) = shell("sleep 100 & echo $!; wait");
+        let log = folder.path().join("log");
+        child
+            .wait_ready(Duration::from_secs(10), || {
+                fs::read_to_string(&log).is_ok_and(|t| t.ends_with('\n'))
+            })
+            .unwrap();
+        let grandchild: u32 = fs::read_to_string(&log).unwrap().trim().parse().unwrap();
+        assert!(alive(grandchild));
+        let pid = child.pid();
+        drop(child);
+        assert!(!alive(pid));
+        for _ in 0..500 {
+            if !alive(grandchild) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the grandchild lives on");
+    }
+
+    #[test]
+    fn a_child_outlives_the_thread_that_asked_for_it() {
+        let (mut child, _folder) = thread::spawn(|| shell("sleep 100")).join().unwrap();
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(child.ended(), None);
+    }
+
+    #[test]
+    fn an_early_end_is_told_with_the_log() {
+        let (mut child, _folder) = shell("echo no luck; exit 3");
+        let error = child
+            .wait_ready(Duration::from_secs(10), || false)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no luck") && error.contains('3'), "{error}");
+    }
+}

