@@ -92,7 +92,7 @@ impl Connection {
         match receive(self, plan.cancel_after, truth) {
             Ok(Received { outcome, reusable }) => {
                 truth.outcome = outcome;
-                truth.reusable = reusable && outcome == Outcome::Complete;
+                truth.reusable = reusable && !plan.close && outcome == Outcome::Complete;
             }
             Err(error) => truth.error = Some(error.to_string()),
         }
