@@ -23,8 +23,8 @@ pub use validate::Invalid;
 
 use crate::config_section;
 use crate::discover::{DiscoverConfig, RuleConfig};
+use crate::export::{MetricsConfig, ServerConfig};
 use serde::{Deserialize, Serialize};
-use std::net::{Ipv4Addr, SocketAddr};
 
 /// Where the file is looked for when none is named; it need not be there.
 pub const DEFAULT_FILE: &str = "/etc/infertap/infertap.toml";
@@ -95,17 +95,6 @@ pub const SECTIONS: &[SectionInfo] = &[
 ];
 
 config_section! {
-    /// The HTTP server: /metrics, /healthz, /readyz and /api/v1.
-    pub struct ServerConfig {
-        /// Address and port to listen on. Loopback unless told otherwise: there is no authentication, so put a
-        /// firewall, a network policy or a proxy before any other address. IPv6 is written "[::]:9464".
-        pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 9464)),
-        /// Finished requests that /api/v1/requests remembers, in memory and without content; 0 to 100000.
-        pub recent_requests: usize = 1000,
-    }
-}
-
-config_section! {
     /// What the probes capture, and how much memory that may take.
     pub struct CaptureConfig {
         /// How sockets are read: "tracepoint" (system call tracepoints: cheapest for the watched process, and sees
@@ -131,14 +120,6 @@ pub enum SocketProbe {
     Tracepoint,
     /// Uprobes on libc's socket functions.
     Uprobe,
-}
-
-config_section! {
-    /// Metric labels and histogram buckets.
-    pub struct MetricsConfig {
-        /// Distinct values that the model label may take, 1 to 10000; further ones become "other".
-        pub max_models: usize = 100,
-    }
 }
 
 config_section! {

@@ -26,13 +26,6 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
     };
     let in_range = |value: usize, min: usize, max: usize| (min..=max).contains(&value);
 
-    let recent = config.server.recent_requests;
-    require(
-        recent <= 100_000,
-        "server.recent_requests",
-        format!("{recent} is more than 100000"),
-    );
-
     let ring = config.capture.ring_bytes;
     let (least, most) = (Size::bytes(64 << 10), Size::bytes(1 << 30));
     require(
@@ -61,7 +54,12 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
             format!("{level:?} is no level and no filter: {error}"),
         );
     }
-    for (key, reason) in config.discover.invalid() {
+    let sections = [
+        config.server.invalid(),
+        config.discover.invalid(),
+        config.metrics.invalid(),
+    ];
+    for (key, reason) in sections.into_iter().flatten() {
         require(false, &key, reason);
     }
     out

@@ -51,7 +51,9 @@ pub struct Exporter {
 impl Exporter {
     /// An exporter that has seen nothing and is not ready.
     pub fn new(metrics: &MetricsConfig, server: &ServerConfig) -> Result<Arc<Exporter>, MetricsError> {
-        server.validate()?;
+        if let Some((key, reason)) = server.invalid().into_iter().next() {
+            return Err(MetricsError::Config { key, reason });
+        }
         Ok(Arc::new(Exporter {
             metrics: Metrics::new(metrics)?,
             recent: Recent::new(server.recent_requests),

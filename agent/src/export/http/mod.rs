@@ -6,13 +6,13 @@
 mod negotiate;
 mod routes;
 
-use super::{Exporter, metrics::ConfigError};
+use super::Exporter;
+use crate::config_section;
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use serde::{Deserialize, Serialize};
 use std::{
     future::Future,
     io,
@@ -31,38 +31,27 @@ use tokio::{
 /// Most records that may be kept.
 const MAX_RECENT: usize = 100_000;
 
-/// Section `[server]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ServerConfig {
-    /// Address and port of metrics, health and the API. Loopback unless told otherwise: there is no authentication.
-    pub listen: SocketAddr,
-    /// Requests that `/api/v1/requests` remembers, about 2 KiB each; 0 to 100000.
-    pub recent_requests: usize,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        ServerConfig {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9464)),
-            recent_requests: 1000,
-        }
+config_section! {
+    /// The HTTP server: /metrics, /healthz, /readyz and /api/v1.
+    pub struct ServerConfig {
+        /// Address and port to listen on. Loopback unless told otherwise: there is no authentication, so put a
+        /// firewall, a network policy or a proxy before any other address. IPv6 is written "[::]:9464".
+        pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 9464)),
+        /// Finished requests that /api/v1/requests remembers, in memory and without content; 0 to 100000. Each takes
+        /// 2 KiB at most on average.
+        pub recent_requests: usize = 1000,
     }
 }
 
 impl ServerConfig {
-    /// Checks what types can't: ranges.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.recent_requests > MAX_RECENT {
-            return Err(ConfigError {
-                key: "server.recent_requests".to_owned(),
-                problem: format!(
-                    "{} is out of range; choose 0 to {MAX_RECENT}",
-                    self.recent_requests
-                ),
-            });
+    /// What is out of its range: key, and why and what would be right.
+    pub fn invalid(&self) -> Vec<(String, String)> {
+        let recent = self.recent_requests;
+        if recent <= MAX_RECENT {
+            return Vec::new();
         }
-        Ok(())
+        let reason = format!("{recent} is more than {MAX_RECENT}");
+        vec![("server.recent_requests".to_owned(), reason)]
     }
 }
 

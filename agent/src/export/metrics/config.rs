@@ -1,145 +1,109 @@
 //! `[metrics]`: caps on label values and histogram buckets.
 //!
-//! Owns: the section, its defaults and its checks. Refuses: reading files (the agent's `config`).
+//! Owns: the section, its defaults and the ranges of its keys. Refuses: reading files (the agent's `config`).
 
-use serde::{Deserialize, Serialize};
+use crate::config_section;
 
 /// Most buckets that one histogram may have, `+Inf` not counted.
-pub(super) const MAX_BUCKETS: usize = 64;
+const MAX_BUCKETS: usize = 64;
 
 /// Most values that one label may be allowed to have.
-pub(super) const MAX_CAP: usize = 10_000;
+const MAX_CAP: usize = 10_000;
 
-/// Section `[metrics.max_label_values]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LabelCaps {
-    /// Distinct `model` values; further models are counted as `other`. 1 to 10000.
-    pub model: usize,
-    /// Distinct `scene` values; further scenes are counted as `other`. 1 to 10000.
-    pub scene: usize,
-    /// Distinct `engine` values at one time; further engines are counted as `other`. 1 to 10000.
-    pub engine: usize,
-}
+const PHASE: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+];
+const PER_TOKEN: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5,
+];
+const WHOLE: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+const FIRST_TOKEN: &[f64] = &[
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
+];
+const TOKENIZER: &[f64] = &[
+    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
+];
+const TOKENS: &[f64] = &[
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+];
 
-impl Default for LabelCaps {
-    fn default() -> Self {
-        LabelCaps {
-            model: 100,
-            scene: 50,
-            engine: 64,
-        }
+config_section! {
+    /// Labels and histogram buckets of /metrics. A label has a hard cap on its values, which bounds the number of
+    /// series; past it a value becomes "other", which infertap_label_overflow_total counts. Buckets are given by their
+    /// upper bounds, ascending, 1 to 64 of them; +Inf is added.
+    pub struct MetricsConfig {
+        /// Distinct values that the model label may take, 1 to 10000; further ones become "other".
+        pub max_models: usize = 100,
+        /// Distinct values that the scene label may take, 1 to 10000; further ones become "other".
+        pub max_scenes: usize = 50,
+        /// Distinct values that the engine label may take at one time, 1 to 10000; further ones become "other".
+        pub max_engines: usize = 64,
+        /// Buckets of llm_ttft_seconds, seconds.
+        pub ttft_buckets: Vec<f64> = FIRST_TOKEN.to_vec(),
+        /// Buckets of llm_tpot_seconds, seconds.
+        pub tpot_buckets: Vec<f64> = PER_TOKEN.to_vec(),
+        /// Buckets of llm_itl_seconds, seconds.
+        pub itl_buckets: Vec<f64> = PER_TOKEN.to_vec(),
+        /// Buckets of llm_e2e_latency_seconds, seconds.
+        pub e2e_latency_buckets: Vec<f64> = WHOLE.to_vec(),
+        /// Buckets of llm_queue_seconds, seconds.
+        pub queue_buckets: Vec<f64> = PHASE.to_vec(),
+        /// Buckets of llm_prefill_seconds, seconds.
+        pub prefill_buckets: Vec<f64> = PHASE.to_vec(),
+        /// Buckets of llm_decode_seconds, seconds.
+        pub decode_buckets: Vec<f64> = WHOLE.to_vec(),
+        /// Buckets of llm_tokenize_seconds, seconds.
+        pub tokenize_buckets: Vec<f64> = TOKENIZER.to_vec(),
+        /// Buckets of llm_request_input_tokens and llm_request_output_tokens, tokens.
+        pub request_tokens_buckets: Vec<f64> = TOKENS.to_vec(),
     }
-}
-
-/// Upper bounds of histogram buckets: ascending, finite, 1 to 64 of them; `+Inf` is added. Seconds, or tokens.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Buckets {
-    /// Time to first token, seconds: `llm_ttft_seconds`.
-    pub ttft: Vec<f64>,
-    /// Time per output token, seconds: `llm_tpot_seconds`.
-    pub tpot: Vec<f64>,
-    /// Gap between tokens, seconds: `llm_itl_seconds`.
-    pub itl: Vec<f64>,
-    /// End to end, seconds: `llm_e2e_latency_seconds`.
-    pub e2e: Vec<f64>,
-    /// Wait for the scheduler, seconds: `llm_queue_seconds`.
-    pub queue: Vec<f64>,
-    /// Prompt processing, seconds: `llm_prefill_seconds`.
-    pub prefill: Vec<f64>,
-    /// Generation, seconds: `llm_decode_seconds`.
-    pub decode: Vec<f64>,
-    /// Tokenizer, seconds: `llm_tokenize_seconds`.
-    pub tokenize: Vec<f64>,
-    /// Tokens per request: `llm_request_input_tokens` and `llm_request_output_tokens`.
-    pub tokens: Vec<f64>,
-}
-
-impl Default for Buckets {
-    fn default() -> Self {
-        let per_token = vec![
-            0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5,
-        ];
-        let phase = vec![
-            0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
-        ];
-        let whole = vec![
-            0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
-        ];
-        Buckets {
-            ttft: vec![
-                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
-            ],
-            tpot: per_token.clone(),
-            itl: per_token,
-            e2e: whole.clone(),
-            queue: phase.clone(),
-            prefill: phase,
-            decode: whole,
-            tokenize: vec![
-                0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
-            ],
-            tokens: (0..=10).map(|power| f64::from(4_u32.pow(power))).collect(),
-        }
-    }
-}
-
-/// Section `[metrics]`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MetricsConfig {
-    /// Hard caps on label values, which bound the number of series. Past a cap a value becomes `other`, counted by
-    /// `infertap_label_overflow_total`.
-    pub max_label_values: LabelCaps,
-    /// Histogram buckets.
-    pub buckets: Buckets,
-}
-
-/// Why a section is refused. The message names the key and says what it may be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {problem}")]
-pub struct ConfigError {
-    /// The key, dotted, as in `metrics.buckets.ttft`.
-    pub key: String,
-    /// What is wrong with it and what it may be.
-    pub problem: String,
 }
 
 impl MetricsConfig {
-    /// Checks what types can't: ranges and order.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let LabelCaps { model, scene, engine } = self.max_label_values;
-        for (label, cap) in [("model", model), ("scene", scene), ("engine", engine)] {
-            if !(1..=MAX_CAP).contains(&cap) {
-                return Err(ConfigError {
-                    key: format!("metrics.max_label_values.{label}"),
-                    problem: format!("{cap} is out of range; choose 1 to {MAX_CAP}"),
-                });
-            }
-        }
-        for (name, bounds) in self.buckets.named() {
-            check(bounds).map_err(|problem| ConfigError {
-                key: format!("metrics.buckets.{name}"),
-                problem,
-            })?;
-        }
-        Ok(())
+    /// What is out of its range: key, and why and what would be right.
+    pub fn invalid(&self) -> Vec<(String, String)> {
+        let caps = [
+            ("max_models", self.max_models),
+            ("max_scenes", self.max_scenes),
+            ("max_engines", self.max_engines),
+        ];
+        let caps = caps
+            .into_iter()
+            .filter(|(_, cap)| !(1..=MAX_CAP).contains(cap))
+            .map(|(name, cap)| (name, format!("{cap} is not within 1 to {MAX_CAP}")));
+        let buckets = self
+            .buckets()
+            .into_iter()
+            .filter_map(|(name, bounds)| Some((name, check(bounds).err()?)));
+        caps.chain(buckets)
+            .map(|(name, reason)| (format!("metrics.{name}"), reason))
+            .collect()
     }
-}
 
-impl Buckets {
-    fn named(&self) -> [(&'static str, &[f64]); 9] {
+    /// Every list of buckets, by key.
+    pub(super) fn buckets(&self) -> [(&'static str, &[f64]); 9] {
         [
-            ("ttft", &self.ttft),
-            ("tpot", &self.tpot),
-            ("itl", &self.itl),
-            ("e2e", &self.e2e),
-            ("queue", &self.queue),
-            ("prefill", &self.prefill),
-            ("decode", &self.decode),
-            ("tokenize", &self.tokenize),
-            ("tokens", &self.tokens),
+            ("ttft_buckets", &self.ttft_buckets),
+            ("tpot_buckets", &self.tpot_buckets),
+            ("itl_buckets", &self.itl_buckets),
+            ("e2e_latency_buckets", &self.e2e_latency_buckets),
+            ("queue_buckets", &self.queue_buckets),
+            ("prefill_buckets", &self.prefill_buckets),
+            ("decode_buckets", &self.decode_buckets),
+            ("tokenize_buckets", &self.tokenize_buckets),
+            ("request_tokens_buckets", &self.request_tokens_buckets),
         ]
     }
 }
@@ -169,52 +133,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid_and_survive_toml() {
-        let config = MetricsConfig::default();
-        config.validate().expect("valid");
-        let text = toml::to_string(&config).expect("serializes");
-        assert_eq!(toml::from_str::<MetricsConfig>(&text).expect("parses"), config);
-        assert_eq!(toml::from_str::<MetricsConfig>("").expect("all optional"), config);
-        assert_eq!(config.buckets.tokens.last(), Some(&1_048_576.0));
+    fn the_defaults_are_valid_and_every_list_of_buckets_is_checked() {
+        let mut config = MetricsConfig::default();
+        assert_eq!(config.invalid(), []);
+        let fields = toml::Table::try_from(&config).expect("serializes");
+        let lists = fields.values().filter(|value| value.is_array()).count();
+        assert_eq!(config.buckets().len(), lists);
+        config.max_models = 0;
+        config.request_tokens_buckets.clear();
+        let keys: Vec<String> = config.invalid().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["metrics.max_models", "metrics.request_tokens_buckets"]);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        let long = format!("buckets.ttft = {:?}", (0..65).map(f64::from).collect::<Vec<_>>());
+        let long = format!("ttft_buckets = {:?}", (0..65).map(f64::from).collect::<Vec<_>>());
         for (text, expected) in [
+            ("ttft_buckets = []", "0 buckets; give 1 to 64 upper bounds"),
+            (&long, "65 buckets; give 1 to 64 upper bounds"),
             (
-                "buckets.ttft = []",
-                "metrics.buckets.ttft: 0 buckets; give 1 to 64 upper bounds",
+                "itl_buckets = [1.0, inf]",
+                "inf is no upper bound; give finite numbers (+Inf is added)",
             ),
             (
-                &long,
-                "metrics.buckets.ttft: 65 buckets; give 1 to 64 upper bounds",
+                "itl_buckets = [nan]",
+                "NaN is no upper bound; give finite numbers (+Inf is added)",
             ),
             (
-                "buckets.itl = [1.0, inf]",
-                "metrics.buckets.itl: inf is no upper bound; give finite numbers (+Inf is added)",
+                "request_tokens_buckets = [1, 4, 4]",
+                "4 is followed by 4; give ascending upper bounds",
             ),
-            (
-                "buckets.itl = [nan]",
-                "metrics.buckets.itl: NaN is no upper bound; give finite numbers (+Inf is added)",
-            ),
-            (
-                "buckets.tokens = [1.0, 4.0, 4.0]",
-                "metrics.buckets.tokens: 4 is followed by 4; give ascending upper bounds",
-            ),
-            (
-                "max_label_values.model = 0",
-                "metrics.max_label_values.model: 0 is out of range; choose 1 to 10000",
-            ),
-            (
-                "max_label_values.engine = 10001",
-                "metrics.max_label_values.engine: 10001 is out of range; choose 1 to 10000",
-            ),
+            ("max_models = 0", "0 is not within 1 to 10000"),
+            ("max_engines = 10001", "10001 is not within 1 to 10000"),
         ] {
             let config: MetricsConfig = toml::from_str(text).expect("parses");
-            assert_eq!(config.validate().unwrap_err().to_string(), expected);
+            let key = format!("metrics.{}", text.split(' ').next().expect("a key"));
+            assert_eq!(config.invalid(), [(key, expected.to_owned())]);
         }
-        let error = toml::from_str::<MetricsConfig>("buckets.tftf = [1.0]").unwrap_err();
-        assert!(error.to_string().contains("unknown field `tftf`"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: their registration. Refuses: which series there are (`series`).
 
-use super::{catalog, config::Buckets, counter_vec, gauge_vec, histogram::HistogramFamily};
+use super::{catalog, config::MetricsConfig, counter_vec, gauge_vec, histogram::HistogramFamily};
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 /// Index of each histogram in [`Families::histograms`].
@@ -39,7 +39,7 @@ pub(super) struct Families {
 }
 
 impl Families {
-    pub(super) fn register(registry: &Registry, buckets: &Buckets) -> prometheus::Result<Families> {
+    pub(super) fn register(registry: &Registry, config: &MetricsConfig) -> prometheus::Result<Families> {
         let histogram = |definition, bounds: &[f64]| {
             let family = HistogramFamily::new(definition, bounds)?;
             registry.register(Box::new(family.clone()))?;
@@ -55,16 +55,16 @@ impl Families {
             token_source: counter_vec(registry, catalog::TOKEN_SOURCE)?,
             // In the order of `Hist`.
             histograms: [
-                histogram(catalog::TTFT, &buckets.ttft)?,
-                histogram(catalog::TPOT, &buckets.tpot)?,
-                histogram(catalog::ITL, &buckets.itl)?,
-                histogram(catalog::E2E, &buckets.e2e)?,
-                histogram(catalog::QUEUE, &buckets.queue)?,
-                histogram(catalog::PREFILL, &buckets.prefill)?,
-                histogram(catalog::DECODE, &buckets.decode)?,
-                histogram(catalog::TOKENIZE, &buckets.tokenize)?,
-                histogram(catalog::REQUEST_INPUT_TOKENS, &buckets.tokens)?,
-                histogram(catalog::REQUEST_OUTPUT_TOKENS, &buckets.tokens)?,
+                histogram(catalog::TTFT, &config.ttft_buckets)?,
+                histogram(catalog::TPOT, &config.tpot_buckets)?,
+                histogram(catalog::ITL, &config.itl_buckets)?,
+                histogram(catalog::E2E, &config.e2e_latency_buckets)?,
+                histogram(catalog::QUEUE, &config.queue_buckets)?,
+                histogram(catalog::PREFILL, &config.prefill_buckets)?,
+                histogram(catalog::DECODE, &config.decode_buckets)?,
+                histogram(catalog::TOKENIZE, &config.tokenize_buckets)?,
+                histogram(catalog::REQUEST_INPUT_TOKENS, &config.request_tokens_buckets)?,
+                histogram(catalog::REQUEST_OUTPUT_TOKENS, &config.request_tokens_buckets)?,
             ],
             running: gauge_vec(registry, catalog::RUNNING)?,
             info: gauge_vec(registry, catalog::ENGINE_INFO)?,

@@ -17,7 +17,7 @@ mod running;
 mod series;
 
 pub use catalog::{CATALOG, Definition, Kind};
-pub use config::{Buckets, ConfigError, LabelCaps, MetricsConfig};
+pub use config::MetricsConfig;
 pub use labels::{Admitted, Capper, OTHER, UNKNOWN};
 pub use reference::reference;
 
@@ -61,8 +61,13 @@ impl Format {
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
     /// The configuration is refused.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    #[error("{key}: {reason}")]
+    Config {
+        /// The key, as in `metrics.max_models`.
+        key: String,
+        /// Why, and what would be right.
+        reason: String,
+    },
     /// The registry refuses a metric, or an exposition failed.
     #[error("metrics registry: {0}")]
     Registry(#[from] prometheus::Error),
@@ -140,9 +145,11 @@ impl Metrics {
     }
 
     fn with_clock(config: &MetricsConfig, wall_clock: fn() -> Option<u64>) -> Result<Metrics, MetricsError> {
-        config.validate()?;
+        if let Some((key, reason)) = config.invalid().into_iter().next() {
+            return Err(MetricsError::Config { key, reason });
+        }
         let registry = Registry::new();
-        let families = Families::register(&registry, &config.buckets)?;
+        let families = Families::register(&registry, config)?;
 
         let events = counter_vec(&registry, catalog::EVENTS)?;
         let events = EVENT_KINDS
@@ -171,7 +178,7 @@ impl Metrics {
             .set(1);
 
         Ok(Metrics {
-            state: Mutex::new(State::new(&config.max_label_values, families.running.clone())),
+            state: Mutex::new(State::new(config, families.running.clone())),
             events,
             dropped,
             anomalies,

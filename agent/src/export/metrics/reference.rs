@@ -5,7 +5,7 @@
 
 use super::{
     catalog::{CATALOG, Definition, unit},
-    config::{Buckets, LabelCaps, MetricsConfig},
+    config::MetricsConfig,
 };
 use std::fmt::Write;
 
@@ -76,10 +76,8 @@ fn render(out: &mut String) -> std::fmt::Result {
             )?;
         }
     }
-    let MetricsConfig {
-        max_label_values: LabelCaps { model, scene, engine },
-        buckets,
-    } = MetricsConfig::default();
+    let config = MetricsConfig::default();
+    let (model, scene, engine) = (config.max_models, config.max_scenes, config.max_engines);
     writeln!(
         out,
         "
@@ -87,9 +85,9 @@ fn render(out: &mut String) -> std::fmt::Result {
 
 | label | values kept by default | key |
 |---|---|---|
-| `model` | {model} | `metrics.max_label_values.model` |
-| `scene` | {scene} | `metrics.max_label_values.scene` |
-| `engine` | {engine} at one time | `metrics.max_label_values.engine` |
+| `model` | {model} | `metrics.max_models` |
+| `scene` | {scene} | `metrics.max_scenes` |
+| `engine` | {engine} at one time | `metrics.max_engines` |
 
 The first values up to the cap keep their names, served models of discovered engines as soon as the engine is found.
 Later ones, and any longer than 256 bytes, become `other`; an empty one is `unknown`. Each request and engine so renamed
@@ -103,30 +101,9 @@ Upper bounds by default; `+Inf` is added to each.
 | key | upper bounds |
 |---|---|"
     )?;
-    let Buckets {
-        ttft,
-        tpot,
-        itl,
-        e2e,
-        queue,
-        prefill,
-        decode,
-        tokenize,
-        tokens,
-    } = buckets;
-    for (key, bounds) in [
-        ("ttft", ttft),
-        ("tpot", tpot),
-        ("itl", itl),
-        ("e2e", e2e),
-        ("queue", queue),
-        ("prefill", prefill),
-        ("decode", decode),
-        ("tokenize", tokenize),
-        ("tokens", tokens),
-    ] {
+    for (key, bounds) in config.buckets() {
         let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
-        writeln!(out, "| `metrics.buckets.{key}` | {} |", bounds.join(" "))?;
+        writeln!(out, "| `metrics.{key}` | {} |", bounds.join(" "))?;
     }
     Ok(())
 }

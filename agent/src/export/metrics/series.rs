@@ -4,7 +4,7 @@
 //! A child is made when it has a value, so that what is not known stays absent.
 
 use super::{
-    config::LabelCaps,
+    config::MetricsConfig,
     families::{Families, HISTOGRAMS, Hist},
     histogram::{Exemplar, Histogram},
     labels::{Capper, OTHER, descriptive},
@@ -99,11 +99,11 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(caps: &LabelCaps, running: IntGaugeVec) -> State {
+    pub(super) fn new(config: &MetricsConfig, running: IntGaugeVec) -> State {
         State {
-            models: Capper::new(caps.model),
-            scenes: Capper::new(caps.scene),
-            engines: Capper::new(caps.engine),
+            models: Capper::new(config.max_models),
+            scenes: Capper::new(config.max_scenes),
+            engines: Capper::new(config.max_engines),
             running: Running::new(running),
             resolved: HashMap::new(),
             by_pair: HashMap::new(),

@@ -4,7 +4,7 @@ mod limits;
 
 use super::*;
 use crate::export::{
-    Metrics, MetricsConfig,
+    MetricsConfig,
     metrics::tests::{engine, finished, labels, record, request},
 };
 use infertap_core::Status;
