@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
 use infertap::cli::{Cli, Command, ConfigCommand, ReplayArgs, Settings};
 use infertap::config::{self, Loaded, Override};
+use infertap::recording::{self, ReplayCommand, ReplayOutput};
 use infertap::{discover, doctor, run};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -86,13 +87,25 @@ fn load(settings: &Settings, overrides: Vec<Override>) -> anyhow::Result<Loaded>
     config::load(settings.config.as_deref(), env, overrides).context("cannot start with this configuration")
 }
 
-fn replay(_args: ReplayArgs) -> anyhow::Result<()> {
-    anyhow::bail!("`replay` is not built into this version")
+fn replay(args: ReplayArgs) -> anyhow::Result<()> {
+    let output = match (args.json, args.metrics) {
+        (_, true) => ReplayOutput::Metrics,
+        (true, _) => ReplayOutput::Json,
+        _ => ReplayOutput::Table,
+    };
+    let command = ReplayCommand {
+        file: args.file,
+        output,
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    recording::replay_command(&command, &mut out, &mut io::stderr().lock())?;
+    Ok(())
 }
 
 /// The reader of our output has seen enough (`infertap … | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

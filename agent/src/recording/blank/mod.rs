@@ -1,0 +1,123 @@
+//! Blanking: a record's text content is replaced, in place and byte for byte, before anything is written.
+//!
+//! Owns: the connections' states. What comes out has the length of what went in and parses to the same requests: same
+//! framing, tokens, chunks, statuses, models and ids. Refuses: letting through anything that is not known to be harmless;
+//! a byte whose place is uncertain is blanked.
+
+mod body;
+mod head;
+mod json;
+mod side;
+mod sse;
+mod words;
+
+use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, record_flag};
+use side::{Side, Told};
+use std::collections::HashMap;
+
+/// Connections whose place is kept; past it the least recently active quarter is forgotten, and blanked whole until
+/// a message begins.
+const MAX_CONNECTIONS: usize = 16_384;
+
+/// Blanks raw records in the order in which they are to be written.
+#[derive(Debug, Default)]
+pub struct Blanker {
+    connections: HashMap<u64, Connection>,
+    clock: u64,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    input: Option<Side>,
+    output: Option<Side>,
+    used: u64,
+}
+
+impl Blanker {
+    /// A blanker that has seen no connection.
+    pub fn new() -> Blanker {
+        Blanker::default()
+    }
+
+    /// Blanks one record in place: a [`RecordHeader`] and the bytes that it says were captured. A record that does not
+    /// hold together loses all its bytes, and so does what follows the captured ones.
+    pub fn blank(&mut self, record: &mut [u8]) {
+        let Some(header) = RecordHeader::read(record) else {
+            record.fill(0);
+            return;
+        };
+        let payload = &mut record[HEADER_LEN..];
+        let captured = header.captured as usize;
+        let kind = RecordKind::try_from(header.kind);
+        if captured > payload.len() || (kind == Ok(RecordKind::Data) && header.captured > header.len) {
+            payload.fill(0);
+            return;
+        }
+        payload[captured..].fill(0);
+        let payload = &mut payload[..captured];
+        match (kind, Direction::try_from(header.direction_bits())) {
+            (Ok(RecordKind::Data), Ok(direction @ (Direction::In | Direction::Out))) => {
+                self.data(&header, direction, payload);
+            }
+            (Ok(RecordKind::Close), _) => {
+                self.connections.remove(&header.conn_id);
+                payload.fill(0);
+            }
+            // The name of a program.
+            (Ok(RecordKind::Exec), _) => {}
+            _ => payload.fill(0),
+        }
+    }
+
+    fn data(&mut self, header: &RecordHeader, direction: Direction, payload: &mut [u8]) {
+        if self.connections.len() >= MAX_CONNECTIONS && !self.connections.contains_key(&header.conn_id) {
+            self.forget_a_quarter();
+        }
+        self.clock += 1;
+        let connection = self.connections.entry(header.conn_id).or_default();
+        connection.used = self.clock;
+        let (side, other) = match direction {
+            Direction::In => (&mut connection.input, &mut connection.output),
+            _ => (&mut connection.output, &mut connection.input),
+        };
+        let side = side.get_or_insert_with(|| {
+            let late = header.flags & record_flag::LATE != 0 || header.offset > 0;
+            let mut side = Side::new(carries_requests(header, direction, payload), late);
+            side.begin_at(header.offset);
+            side
+        });
+        let Told { methods, upgraded } = side.piece(header.offset, u64::from(header.len), payload);
+        if methods.is_empty() && !upgraded {
+            return;
+        }
+        let other = other.get_or_insert_with(|| {
+            let late = header.flags & record_flag::LATE != 0;
+            Side::new(!carries_requests(header, direction, payload), late)
+        });
+        for method in &methods {
+            other.expect(method);
+        }
+        if upgraded {
+            other.close();
+        }
+    }
+
+    fn forget_a_quarter(&mut self) {
+        let mut used: Vec<u64> = self.connections.values().map(|c| c.used).collect();
+        let quarter = used.len() / 4;
+        let (_, bound, _) = used.select_nth_unstable(quarter);
+        let bound = *bound;
+        self.connections.retain(|_, connection| connection.used > bound);
+    }
+}
+
+/// Which way the requests go: into a process that accepted the connection, out of one that made it. Where that is not
+/// known the first bytes tell.
+fn carries_requests(header: &RecordHeader, direction: Direction, first: &[u8]) -> bool {
+    match Role::try_from(header.role_bits()) {
+        Ok(Role::Accepted | Role::Listen) => direction == Direction::In,
+        Ok(Role::Connected) => direction == Direction::Out,
+        _ if first.starts_with(b"HTTP/") => false,
+        _ => direction == Direction::In,
+    }
+}
