@@ -15,6 +15,8 @@ pub struct Query {
     pub origin: String,
     /// The expression, dashboard variables replaced.
     pub expr: String,
+    /// How series are named, as in `{{model}} P95`; empty where they are not.
+    pub legend: String,
 }
 
 /// A query's answer.
@@ -72,6 +74,7 @@ pub fn dashboard_queries(dashboard: &Value) -> Result<Vec<Query>> {
                 .with_context(|| format!("{origin}: no expression"))?;
             out.push(Query {
                 expr: substitute(expr).with_context(|| origin.clone())?,
+                legend: target["legendFormat"].as_str().unwrap_or_default().to_owned(),
                 origin,
             });
         }
@@ -91,6 +94,7 @@ pub fn dashboard_queries(dashboard: &Value) -> Result<Vec<Query>> {
                 .0;
             out.push(Query {
                 expr: substitute(series).with_context(|| origin.clone())?,
+                legend: String::new(),
                 origin,
             });
         }
@@ -102,8 +106,8 @@ pub fn dashboard_queries(dashboard: &Value) -> Result<Vec<Query>> {
 /// dashboard and of the rules.
 ///
 /// # Errors
-/// A query or a rule that Prometheus refuses: all of them are named. A query without an answer is none; the caller
-/// knows what its target exports.
+/// A query or a rule that Prometheus refuses, or a legend that names a label which the answer has not: all of them are
+/// named. A query without an answer is no error; the caller knows what its target exports.
 pub fn evaluate(target: SocketAddr) -> Result<Vec<Answer>> {
     let server = Prometheus::start_with_rules(target, &[alerts_path()])?;
     // Rates and increases need two points.
@@ -121,14 +125,24 @@ pub fn evaluate(target: SocketAddr) -> Result<Vec<Answer>> {
         queries.push(Query {
             origin: format!("rule {}", rule.name),
             expr: rule.expr,
+            legend: String::new(),
         });
     }
     for query in queries {
         match server.query(&query.expr) {
-            Ok(samples) => answers.push(Answer {
-                series: samples.len(),
-                query,
-            }),
+            Ok(samples) => {
+                let missing = |label: &str| samples.iter().any(|s| !s.labels.contains_key(label));
+                if let Some(label) = legend_labels(&query.legend).find(|label| missing(label)) {
+                    refused.push(format!(
+                        "{}: the answer has no label {label:?}, which its legend names",
+                        query.origin
+                    ));
+                }
+                answers.push(Answer {
+                    series: samples.len(),
+                    query,
+                });
+            }
             Err(error) => refused.push(format!("{}: {}\n  {error}", query.origin, query.expr)),
         }
     }
@@ -136,6 +150,15 @@ pub fn evaluate(target: SocketAddr) -> Result<Vec<Answer>> {
         bail!("prometheus refuses:\n{}", refused.join("\n"));
     }
     Ok(answers)
+}
+
+/// The labels that `{{label}} …` names.
+fn legend_labels(legend: &str) -> impl Iterator<Item = &str> {
+    legend
+        .split("{{")
+        .skip(1)
+        .filter_map(|part| part.split_once("}}"))
+        .map(|(label, _)| label.trim())
 }
 
 /// What Grafana would put in place of the variables when "all" is chosen.

@@ -1,128 +1,132 @@
-//! The shipped queries on a real Prometheus that scrapes a sample of what the agent exports.
+//! The shipped queries on a real Prometheus that scrapes the agent's own exporter, fed with made-up observations.
 
+use infertap::export::{Exporter, MetricsConfig, ServerConfig};
+use infertap_abi::DropReason;
+use infertap_core::event::EventKind;
+use infertap_core::observation::{Anomaly, Finished, Labels, Observation, TokenDirection};
+use infertap_core::{EngineInfo, EngineKind, RequestRecord, Source, Status};
 use infertap_tests::deployed::evaluate;
 use infertap_tests::prometheus::Prometheus;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// Counters that grow with every scrape; `@` stands for how much.
-const COUNTERS: &[&str] = &[
-    r#"llm_requests_total{model="m",scene="default",status="ok"}"#,
-    r#"llm_requests_total{model="m",scene="default",status="server_error"}"#,
-    r#"llm_requests_total{model="m",scene="default",status="cancelled"}"#,
-    r#"llm_input_tokens_total{model="m",scene="default"}"#,
-    r#"llm_output_tokens_total{model="m",scene="default"}"#,
-    r#"llm_cached_input_tokens_total{model="m",scene="default"}"#,
-    r#"llm_reasoning_tokens_total{model="m",scene="default"}"#,
-    r#"llm_token_source_total{model="m",direction="input",source="usage"}"#,
-    "infertap_events_total",
-    r#"infertap_events_dropped_total{reason="ring_full"}"#,
-    r#"infertap_anomalies_total{kind="not_http"}"#,
-    r#"infertap_label_overflow_total{label="model"}"#,
-    "infertap_cpu_seconds_total",
-];
-const GAUGES: &[&str] = &[
-    r#"llm_requests_running{model="m",engine="e"}"#,
-    r#"llm_engine_info{engine="e",model="m",kind="vllm",version="0.32.0",pid="7",container="",pod="",namespace="",gpus=""}"#,
-    r#"infertap_probe_up{probe="socket"}"#,
-    "infertap_open_connections",
-    "infertap_memory_bytes",
-    r#"infertap_build_info{version="0.1.0"}"#,
-];
-const HISTOGRAMS: &[&str] = &[
-    "llm_ttft_seconds",
-    "llm_tpot_seconds",
-    "llm_itl_seconds",
-    "llm_e2e_latency_seconds",
-    "llm_queue_seconds",
-    "llm_prefill_seconds",
-    "llm_decode_seconds",
-    "llm_request_input_tokens",
-    "llm_request_output_tokens",
-];
-
-fn exposition(scrape: u64) -> String {
-    let count = scrape * 10;
-    let mut lines: Vec<String> = COUNTERS
-        .iter()
-        .map(|series| format!("{series} {count}"))
-        .collect();
-    lines.extend(GAUGES.iter().map(|series| format!("{series} 1")));
-    for name in HISTOGRAMS {
-        let labels = r#"model="m",scene="default""#;
-        for le in ["1", "4", "+Inf"] {
-            lines.push(format!("{name}_bucket{{{labels},le=\"{le}\"}} {count}"));
-        }
-        lines.push(format!("{name}_sum{{{labels}}} {scrape}"));
-        lines.push(format!("{name}_count{{{labels}}} {count}"));
-    }
-    lines.push(String::new());
-    lines.join("\n")
-}
-
-/// Answers every request with the next exposition until dropped.
-struct Exporter {
+/// The exporter, served on a port of its own, with traffic that never stops.
+struct Agent {
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    // Dropping it ends the server and the traffic.
+    _runtime: tokio::runtime::Runtime,
 }
 
-impl Exporter {
-    fn start() -> Exporter {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+impl Agent {
+    fn start() -> Agent {
+        let exporter = Exporter::new(&MetricsConfig::default(), &ServerConfig::default())
+            .expect("the defaults are valid");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = runtime
+            .block_on(infertap::export::bind(SocketAddr::from(([127, 0, 0, 1], 0))))
+            .expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            for (scrape, stream) in listener.incoming().enumerate() {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                if let Ok(stream) = stream {
-                    // A scraper that goes away is its own affair.
-                    let _ = answer(stream, &exposition(scrape as u64));
-                }
-            }
-        });
-        Exporter {
+        exporter.engine_up(&engine());
+        exporter.engine_coverage("vllm-8000", "socket", true);
+        exporter.metrics().probe_up("socket", true);
+        runtime.spawn(Arc::clone(&exporter).serve(listener, std::future::pending()));
+        runtime.spawn(traffic(exporter));
+        Agent {
             address,
-            stop,
-            thread: Some(thread),
+            _runtime: runtime,
         }
     }
 }
 
-fn answer(mut stream: TcpStream, body: &str) -> std::io::Result<()> {
-    let mut head = BufReader::new(stream.try_clone()?);
-    let mut line = String::new();
-    while head.read_line(&mut line)? > 2 {
-        line.clear();
-    }
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
+fn engine() -> Arc<EngineInfo> {
+    Arc::new(EngineInfo {
+        id: "vllm-8000".into(),
+        kind: EngineKind::Vllm,
+        model: Some("m".into()),
+        version: Some("0.32.0".into()),
+        pid: 7,
+        pids: vec![7],
+        ports: vec![8000],
+        container: Some("c".into()),
+        pod_uid: Some("p".into()),
+    })
 }
 
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // The thread waits in accept: wake it.
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+/// Requests of every outcome, and some of everything that can go wrong, again and again.
+async fn traffic(exporter: Arc<Exporter>) {
+    for round in 1.. {
+        for status in Status::ALL {
+            exporter.apply(&request(status));
         }
+        // One stays in flight.
+        exporter.apply(&[Observation::Started(labels())]);
+        exporter.metrics().event(&EventKind::EngineUp(engine()));
+        exporter.metrics().kernel_drops(DropReason::RingFull, round);
+        exporter.metrics().open_connections(3);
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+fn labels() -> Labels {
+    Labels {
+        engine: "vllm-8000".into(),
+        model: "m".into(),
+        scene: "default".into(),
+    }
+}
+
+fn request(status: Status) -> Vec<Observation> {
+    let tokens = |direction, count| Observation::Tokens {
+        labels: labels(),
+        direction,
+        count,
+    };
+    vec![
+        Observation::Started(labels()),
+        tokens(TokenDirection::Input, 38),
+        tokens(TokenDirection::Output, 6),
+        Observation::Finished(Box::new(Finished {
+            labels: labels(),
+            record: record(status),
+            gaps: vec![(0.05, 5)],
+            token_sources: [
+                (TokenDirection::Input, Some(Source::Usage)),
+                (TokenDirection::Output, Some(Source::Chunk)),
+            ],
+        })),
+        Observation::Anomaly {
+            kind: Anomaly::NotHttp,
+            count: 1,
+        },
+    ]
+}
+
+/// A record with every number, those that only some engines tell among them.
+fn record(status: Status) -> RequestRecord {
+    serde_json::from_value(serde_json::json!({
+        "id": "1", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "response_id": "chatcmpl-1",
+        "engine": "vllm-8000", "model": "m", "scene": "default", "protocol": "openai_chat", "streamed": true,
+        "status": status.as_str(), "http_status": 200, "finish_reason": "stop",
+        "t0_ns": 1_000_000_000, "t1_ns": 1_100_000_000, "t2_ns": 1_250_000_000, "t3_ns": 1_500_000_000,
+        "t4_ns": 1_510_000_000,
+        "queue_s": 0.1, "prefill_s": 0.15, "decode_s": 0.25, "tokenize_s": 0.001,
+        "ttft_s": 0.25, "tpot_s": 0.05, "e2e_s": 0.51,
+        "input_tokens": 38, "output_tokens": 6, "cached_input_tokens": 16, "reasoning_tokens": 2, "chunks": 6,
+        "request_bytes": 300, "response_bytes": 2000, "sources": {}, "incomplete": [],
+        "diagnosis": null, "cost": null,
+    }))
+    .expect("a record")
 }
 
 #[test]
 fn prometheus_answers_every_shipped_query_and_every_panel_shows_something() {
-    let exporter = Exporter::start();
-    let answers = evaluate(exporter.address).unwrap_or_else(|e| panic!("{e:#}"));
+    let agent = Agent::start();
+    let answers = evaluate(agent.address).unwrap_or_else(|e| panic!("{e:#}"));
     // An alert's expression answers only when it is about to fire; a panel's always.
     let empty: Vec<_> = answers
         .iter()
@@ -135,20 +139,22 @@ fn prometheus_answers_every_shipped_query_and_every_panel_shows_something() {
             .iter()
             .any(|a| a.query.origin == format!("rule {name}") && a.series > 0)
     };
-    assert!(
-        firing("InfertapErrorRateHigh") && firing("InfertapEventsDropped"),
-        "half of the requests fail"
-    );
+    assert!(firing("InfertapErrorRateHigh"), "two in five requests fail");
+    assert!(firing("InfertapEventsDropped"), "events are lost all the time");
     assert!(
         !firing("InfertapDown") && !firing("InfertapProbeDown"),
-        "the exporter is up"
+        "the agent and its probe are up"
+    );
+    assert!(
+        !firing("InfertapTtftHigh") && !firing("InfertapLabelOverflow"),
+        "nothing is slow or past its cap"
     );
 }
 
 #[test]
 fn a_query_that_prometheus_refuses_is_an_error_that_says_why() {
-    let exporter = Exporter::start();
-    let server = Prometheus::start(exporter.address).unwrap_or_else(|e| panic!("{e:#}"));
+    let agent = Agent::start();
+    let server = Prometheus::start(agent.address).unwrap_or_else(|e| panic!("{e:#}"));
     let error = server
         .query("sum by (model (up)")
         .expect_err("no PromQL")
@@ -158,5 +164,5 @@ fn a_query_that_prometheus_refuses_is_an_error_that_says_why() {
         .query(r#"up{job="infertap"}"#)
         .unwrap_or_else(|e| panic!("{e:#}"));
     assert_eq!(up.len(), 1);
-    assert_eq!(up[0].labels["instance"], exporter.address.to_string());
+    assert_eq!(up[0].labels["instance"], agent.address.to_string());
 }

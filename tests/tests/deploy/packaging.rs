@@ -1,6 +1,8 @@
 //! Container, Kubernetes and systemd files.
 
 use crate::read_yaml;
+use clap::Parser;
+use infertap::cli::{Cli, Command as Subcommand};
 use infertap_tests::deployed::repository;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -308,4 +310,50 @@ fn the_dockerfile_builds_with_the_workspaces_rust_and_runs_without_a_shell() {
         dockerfile.contains("cargo build --locked --release"),
         "the build is the committed lock file's"
     );
+}
+
+/// The `run` command that these arguments make.
+fn run_arguments(arguments: &[String]) -> infertap::cli::RunArgs {
+    let words = std::iter::once("infertap").chain(arguments.iter().map(String::as_str));
+    match Cli::try_parse_from(words)
+        .unwrap_or_else(|e| panic!("{arguments:?}: {e}"))
+        .command
+    {
+        Subcommand::Run(run) => run,
+        other => panic!("{arguments:?} is {other:?}"),
+    }
+}
+
+#[test]
+fn the_agent_understands_every_command_line_that_starts_it() {
+    let run = run_arguments(&strings(&container(&daemonset())["args"]));
+    assert_eq!(run.listen.map(|address| address.port()), Some(9464));
+    let config = run.settings.config.expect("a configuration");
+    let mounted = container(&daemonset())["volumeMounts"]
+        .as_array()
+        .expect("mounts")
+        .iter()
+        .any(|mount| config.parent().map(Path::as_os_str) == mount["mountPath"].as_str().map(AsRef::as_ref));
+    assert!(mounted, "{} is mounted", config.display());
+
+    let unit = text("deploy/systemd/infertap.service");
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .expect("a command");
+    let words: Vec<_> = start.split_whitespace().skip(1).map(str::to_owned).collect();
+    assert!(run_arguments(&words).settings.config.is_some());
+
+    let dockerfile = text("deploy/container/Dockerfile");
+    let command = dockerfile
+        .lines()
+        .find_map(|line| line.strip_prefix("CMD "))
+        .expect("a default command");
+    run_arguments(&serde_json::from_str::<Vec<String>>(command).expect("exec form"));
+}
+
+#[test]
+fn the_clusters_configuration_is_one() {
+    let path = repository().join("deploy/kubernetes/base/infertap.toml");
+    infertap::config::check_file(&path).unwrap_or_else(|e| panic!("{e}"));
 }
