@@ -1,0 +1,545 @@
+//! Tables and properties of the HTTP/1 decoder.
+
+use super::{Decoder, Head, HttpEvent, MAX_HEAD};
+use crate::Anomaly;
+use proptest::prelude::*;
+
+/// One step of a stream.
+#[derive(Debug, Clone)]
+enum Op {
+    Feed(Vec<u8>),
+    Gap(u64),
+}
+
+/// Events in a form that does not depend on how the bytes were split: neighbouring bodies, framing and gaps are joined
+/// up to the next head, end or anomaly.
+#[derive(Debug, Default)]
+struct Log {
+    lines: Vec<String>,
+    body: Vec<u8>,
+    framing: u64,
+    missing: u64,
+    accounted: u64,
+}
+
+impl Log {
+    fn flush(&mut self) {
+        if !self.body.is_empty() {
+            let body = String::from_utf8_lossy(&self.body).into_owned();
+            self.lines.push(format!("body {body:?}"));
+            self.body.clear();
+        }
+        for (name, count) in [("framing", &mut self.framing), ("missing", &mut self.missing)] {
+            if *count > 0 {
+                self.lines.push(format!("{name} {count}"));
+                *count = 0;
+            }
+        }
+    }
+
+    fn push(&mut self, event: &HttpEvent<'_>) {
+        match event {
+            HttpEvent::Body(part) => {
+                assert!(!part.is_empty(), "an empty body piece says nothing");
+                self.body.extend_from_slice(part);
+                self.accounted += part.len() as u64;
+                return;
+            }
+            HttpEvent::Framing(count) => {
+                self.framing += count;
+                self.accounted += count;
+                return;
+            }
+            HttpEvent::BodyGap(count) => {
+                self.missing += count;
+                self.accounted += count;
+                return;
+            }
+            _ => self.flush(),
+        }
+        self.lines.push(match event {
+            HttpEvent::Head { head, bytes } => {
+                self.accounted += bytes;
+                match head {
+                    Head::Request(r) => format!("{} {} {bytes} {:?}", r.method, r.target, r.headers),
+                    Head::Response(r) => format!("{} {bytes} {:?}", r.status, r.headers),
+                }
+            }
+            HttpEvent::End { truncated: true } => "truncated".to_owned(),
+            HttpEvent::End { truncated: false } => "end".to_owned(),
+            other => format!("{other:?}"),
+        });
+    }
+}
+
+/// Runs a decoder over a stream, then ends it; checks what must hold for any stream.
+fn run(mut decoder: Decoder, ops: &[Op]) -> Vec<String> {
+    let mut log = Log::default();
+    let mut total = 0;
+    for op in ops {
+        match op {
+            Op::Feed(bytes) => {
+                let within = bytes.as_ptr_range();
+                decoder.feed(bytes, &mut |event| {
+                    if let HttpEvent::Body(part) = &event {
+                        let range = part.as_ptr_range();
+                        assert!(
+                            within.start <= range.start && range.end <= within.end,
+                            "body was copied"
+                        );
+                    }
+                    log.push(&event);
+                });
+                total += bytes.len() as u64;
+            }
+            Op::Gap(len) => {
+                decoder.gap(*len, &mut |event| log.push(&event));
+                total += len;
+            }
+        }
+        assert!(decoder.buffered() <= MAX_HEAD);
+        assert_eq!(
+            log.accounted + decoder.skipped() + decoder.buffered() as u64,
+            total,
+            "{:?}",
+            log.lines
+        );
+    }
+    decoder.end(&mut |event| log.push(&event));
+    log.flush();
+    assert_eq!(log.accounted + decoder.skipped(), total, "{:?}", log.lines);
+    assert!(!decoder.in_message() && decoder.buffered() == 0);
+    log.lines
+}
+
+fn requests(bytes: &[u8]) -> Vec<String> {
+    run(Decoder::request(), &[Op::Feed(bytes.to_vec())])
+}
+
+fn responses(methods: &[&str], bytes: &[u8]) -> Vec<String> {
+    run(expecting(methods), &[Op::Feed(bytes.to_vec())])
+}
+
+fn expecting(methods: &[&str]) -> Decoder {
+    let mut decoder = Decoder::response();
+    for method in methods {
+        decoder.expect(method);
+    }
+    decoder
+}
+
+fn feed(text: &[u8]) -> Op {
+    Op::Feed(text.to_vec())
+}
+
+#[test]
+fn pipelined_requests_with_and_without_bodies() {
+    let bytes =
+        b"\r\nGET /v1/models HTTP/1.1\r\nHost: a\r\n\r\nPOST /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc\
+        POST /y HTTP/1.1\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(
+        requests(bytes),
+        [
+            r#"GET /v1/models 36 [("host", "a")]"#,
+            "end",
+            r#"POST /x 39 [("content-length", "3")]"#,
+            "body \"abc\"",
+            "end",
+            r#"POST /y 39 [("content-length", "0")]"#,
+            "end"
+        ]
+    );
+}
+
+#[test]
+fn chunked_bodies_with_extensions_trailers_and_bare_line_feeds() {
+    for body in [
+        "4\r\nWiki\r\n6;name=\"v\"\r\npedia \r\n0\r\n\r\n",
+        "004\nWiki\n6 \npedia \n0\n\n",
+        "4\r\nWiki\r\n6\t;a\r\npedia \r\n0\r\nX-Sum: 1\r\nY: 2\r\n\r\n",
+    ] {
+        let bytes = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n{body}");
+        let expected = [
+            r#"200 53 [("transfer-encoding", "gzip, Chunked")]"#.to_owned(),
+            "body \"Wikipedia \"".to_owned(),
+            format!("framing {}", body.len() - "Wikipedia ".len()),
+            "end".to_owned(),
+        ];
+        assert_eq!(responses(&["POST"], bytes.as_bytes()), expected);
+    }
+}
+
+#[test]
+fn transfer_encoding_wins_over_content_length() {
+    let lines = requests(
+        b"POST / HTTP/1.1\r\nContent-Length: 100\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+    );
+    assert_eq!(lines[1..], ["body \"hi\"", "framing 10", "end"]);
+}
+
+#[test]
+fn responses_that_have_no_body_or_run_until_close() {
+    let lines = responses(
+        &["HEAD", "POST", "GET", "POST"],
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\
+          HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\nHTTP/1.0 200 OK\r\n\r\nrest",
+    );
+    assert_eq!(
+        lines,
+        [
+            r#"200 38 [("content-length", "9")]"#,
+            "end",
+            "204 27 []",
+            "end",
+            r#"304 48 [("content-length", "9")]"#,
+            "end",
+            "200 19 []",
+            "body \"rest\"",
+            "end"
+        ]
+    );
+}
+
+#[test]
+fn informational_responses_come_before_the_final_one() {
+    let lines = responses(
+        &["HEAD", "POST"],
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nHTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok",
+    );
+    let statuses: Vec<&str> = lines.iter().map(|line| &line[..3]).collect();
+    assert_eq!(statuses, ["100", "200", "end", "200", "bod", "end"]);
+}
+
+#[test]
+fn upgrades_make_the_rest_opaque() {
+    for (method, head) in [
+        ("GET", "HTTP/1.1 101 Switching Protocols"),
+        ("CONNECT", "HTTP/1.1 200 OK"),
+    ] {
+        let lines = responses(
+            &[method],
+            format!("{head}\r\n\r\nHTTP/1.1 200 OK\r\n\r\n").as_bytes(),
+        );
+        assert_eq!(lines[1..], ["end", "Upgraded"]);
+    }
+    let mut request = Decoder::request();
+    request.feed(b"CONNECT a:1 HTTP/1.1\r\n\r\n", &mut |_| {});
+    request.upgrade();
+    request.feed(b"\x81\x05Hello", &mut |event| panic!("{event:?}"));
+    assert_eq!(request.skipped(), 7);
+}
+
+#[test]
+fn credentials_never_leave_the_decoder() {
+    let secret = "s3cret";
+    let names = [
+        "Authorization",
+        "PROXY-AUTHORIZATION",
+        "Cookie",
+        "x-api-key",
+        "Api-Key",
+        "X-Goog-Api-Key",
+        "x-auth-token",
+        "X-Amz-Security-Token",
+        "x-client-secret",
+        "x-forwarded-authorization",
+    ];
+    for name in names {
+        let text = format!(
+            "GET /v1?a=b&api_key={secret}&KEY={secret} HTTP/1.1\r\n{name}: {secret}\r\nAccept: x\r\n\r\n"
+        );
+        let lines = requests(text.as_bytes());
+        assert!(!lines.concat().contains(secret), "{name}: {lines:?}");
+        assert!(
+            lines[0].starts_with("GET /v1?a=b&api_key=REDACTED&KEY=REDACTED "),
+            "{lines:?}"
+        );
+        assert!(lines[0].contains("accept"), "{lines:?}");
+    }
+    let lines = responses(
+        &["GET"],
+        b"HTTP/1.1 204 x\r\nSet-Cookie: s3cret\r\nx-ratelimit-remaining-tokens: 5\r\n\r\n",
+    );
+    assert_eq!(lines[0], r#"204 71 [("x-ratelimit-remaining-tokens", "5")]"#);
+}
+
+#[test]
+fn streams_that_are_not_http_are_told_apart_and_given_up() {
+    let cases: [(&[u8], Anomaly); 9] = [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", Anomaly::Tls),
+        (b"\x16\x04", Anomaly::NotHttp),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04", Anomaly::Http2),
+        (b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n", Anomaly::NotHttp),
+        (b"PING\r\n", Anomaly::NotHttp),
+        (b"\0\0\0\x29\0\x03\0\0user\0postgres\0", Anomaly::NotHttp),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", Anomaly::NotHttp),
+        (b"EHLO example.org\r\n", Anomaly::NotHttp),
+        (
+            b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL",
+            Anomaly::NotHttp,
+        ),
+    ];
+    for (bytes, anomaly) in cases {
+        let mut decoder = Decoder::request();
+        let mut seen = Vec::new();
+        for byte in bytes.iter().chain(&[b'x'; 9]) {
+            decoder.feed(&[*byte], &mut |event| seen.push(format!("{event:?}")));
+        }
+        assert!(decoder.is_dead(), "{bytes:?}");
+        assert_eq!(seen, [format!("{:?}", HttpEvent::Anomaly(anomaly))], "{bytes:?}");
+        assert_eq!(requests(bytes), seen);
+    }
+    for (bytes, anomaly) in [
+        (&b"\0\0\x12\x04\0\0\0\0\0\0\x03"[..], Anomaly::Http2),
+        (b"\x16\x03\x03\0\x7a", Anomaly::Tls),
+        (b"+OK\r\n", Anomaly::NotHttp),
+        (b"N", Anomaly::NotHttp),
+    ] {
+        assert_eq!(
+            responses(&[], bytes),
+            [format!("{:?}", HttpEvent::Anomaly(anomaly))]
+        );
+    }
+}
+
+#[test]
+fn heads_beyond_the_limits_are_counted_and_the_next_message_is_found() {
+    let mut many = b"GET / HTTP/1.1\r\n".to_vec();
+    many.extend_from_slice(&b"a: b\r\n".repeat(129));
+    let mut large = b"GET / HTTP/1.1\r\na: ".to_vec();
+    large.resize(MAX_HEAD + 10, b'x');
+    for mut bytes in [
+        many,
+        large,
+        b"GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n".to_vec(),
+    ] {
+        bytes.extend_from_slice(b"\r\n\r\nGET /next HTTP/1.1\r\n\r\n");
+        assert_eq!(
+            requests(&bytes),
+            ["Anomaly(BadRequestHead)", "GET /next 22 []", "end"]
+        );
+    }
+}
+
+#[test]
+fn bad_chunks_end_the_message_and_the_next_one_is_found() {
+    for bad in ["zz\r\n", "3\r\nabcX", "fffffffffffffffff\r\n", "1\rx", ";\r\n"] {
+        let text = format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{bad}HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"
+        );
+        let lines = responses(&[], text.as_bytes());
+        let tail = [
+            "Anomaly(BadChunk)",
+            "truncated",
+            "500 38 [(\"content-length\", \"0\")]",
+            "end",
+        ];
+        assert_eq!(lines[lines.len() - 4..], tail, "{bad:?}");
+    }
+}
+
+#[test]
+fn a_gap_within_a_body_of_known_framing_keeps_the_place() {
+    let head = feed(b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n01");
+    let lines = run(
+        Decoder::request(),
+        &[
+            head.clone(),
+            Op::Gap(4),
+            Op::Gap(1),
+            feed(b"789GET / HTTP/1.1\r\n\r\n"),
+        ],
+    );
+    assert_eq!(
+        lines[1..],
+        [
+            "body \"01\"",
+            "Anomaly(Gap)",
+            "body \"789\"",
+            "missing 5",
+            "end",
+            "GET / 18 []",
+            "end"
+        ]
+    );
+
+    let lines = run(
+        Decoder::request(),
+        &[head, Op::Gap(20), feed(b"xx}GET /n HTTP/1.1\r\n\r\n")],
+    );
+    assert_eq!(
+        lines[1..],
+        [
+            "body \"01\"",
+            "Anomaly(Gap)",
+            "missing 8",
+            "end",
+            "GET /n 19 []",
+            "end"
+        ],
+        "the framing says that the body ended within the gap"
+    );
+
+    let chunk = feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\n01");
+    let lines = run(
+        Decoder::response(),
+        &[chunk.clone(), Op::Gap(8), feed(b"\r\n0\r\n\r\n")],
+    );
+    assert_eq!(
+        lines[1..],
+        [
+            "body \"01\"",
+            "framing 3",
+            "Anomaly(Gap)",
+            "framing 7",
+            "missing 8",
+            "end"
+        ]
+    );
+
+    let lines = run(
+        Decoder::response(),
+        &[chunk, Op::Gap(9), feed(b"\n0\r\n\r\nHTTP/1.1 204 x\r\n\r\n")],
+    );
+    assert_eq!(
+        lines[1..],
+        [
+            "body \"01\"",
+            "framing 3",
+            "Anomaly(Gap)",
+            "missing 9",
+            "truncated",
+            "204 18 []",
+            "end"
+        ]
+    );
+
+    let lines = run(
+        Decoder::response(),
+        &[feed(b"HTTP/1.1 200 OK\r\n\r\na"), Op::Gap(9), feed(b"b")],
+    );
+    assert_eq!(
+        lines[1..],
+        ["body \"a\"", "Anomaly(Gap)", "body \"b\"", "missing 9", "end"]
+    );
+}
+
+#[test]
+fn a_stream_joined_in_the_middle_goes_on_with_the_next_message() {
+    let mut decoder = Decoder::request();
+    decoder.resync();
+    let middle = b"content\":\"POST /x HTTP/1.1\\r\\n\"}\nGET: HTTP/1.1\r\nfoo\r\n\r\n{}POST /v1 HTTP/1.1\r\nContent-Length: 2\r\n\r\nok";
+    let lines = run(decoder, &[feed(middle)]);
+    assert_eq!(
+        lines,
+        [r#"POST /v1 40 [("content-length", "2")]"#, "body \"ok\"", "end"]
+    );
+
+    let mut decoder = Decoder::response();
+    decoder.resync();
+    let middle =
+        b"data: {}\n\nHTTP/1.1 200 OK\r\nno header\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1";
+    let lines = run(decoder, &[feed(middle)]);
+    assert_eq!(
+        lines,
+        [r#"200 38 [("content-length", "1")]"#, "body \"1\"", "end"]
+    );
+
+    let mut decoder = Decoder::request();
+    decoder.resync();
+    assert_eq!(run(decoder, &[feed(b"\x17\x03\x03\x00\x20")]), ["Anomaly(Tls)"]);
+}
+
+#[test]
+fn an_endless_stream_without_a_head_is_given_up_with_bounded_memory() {
+    let mut decoder = Decoder::request();
+    decoder.resync();
+    let piece = vec![b'x'; 1 << 20];
+    let mut anomalies = 0;
+    for _ in 0..20 {
+        decoder.feed(&piece, &mut |event| {
+            assert_eq!(event, HttpEvent::Anomaly(Anomaly::NotHttp));
+            anomalies += 1;
+        });
+    }
+    assert!(decoder.is_dead());
+    assert_eq!(anomalies, 1);
+}
+
+#[test]
+fn a_partial_head_tells_when_its_message_began() {
+    let mut decoder = Decoder::request();
+    decoder.feed(b"\r\nPOST / HTT", &mut |event| panic!("{event:?}"));
+    assert_eq!((decoder.buffered(), decoder.in_message()), (10, false));
+    decoder.feed(b"P/1.1\r\ncontent-length: 1\r\n\r\n", &mut |_| {});
+    assert_eq!((decoder.buffered(), decoder.in_message()), (0, true));
+}
+
+/// Pieces that a stream of one side is made of: whole messages, and what breaks them.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    let texts: Vec<&'static [u8]> =
+        vec![
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n{\"model\":1}\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1d\ndata: {\"choices\":[]}\n\nabcdef\n3\nabc\n0\n\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 101 Up\r\n\r\n",
+        b"\r\n", b"\n", b"garbage", b"HTTP/1.1 ", b"0\r\n\r\n", b"POST ", b": x\r\n", b"\x16\x03",
+    ];
+    prop_oneof![
+        8 => proptest::sample::select(texts).prop_map(<[u8]>::to_vec),
+        1 => proptest::collection::vec(any::<u8>(), 0..40),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![6 => piece().prop_map(Op::Feed), 1 => (1_u64..60).prop_map(Op::Gap)];
+    proptest::collection::vec(op, 0..12)
+}
+
+fn split(ops: &[Op], cuts: &[usize]) -> Vec<Op> {
+    let mut cuts = cuts.iter().copied().cycle();
+    let mut result = Vec::new();
+    for op in ops {
+        match op {
+            Op::Feed(bytes) => {
+                let mut rest = &bytes[..];
+                while !rest.is_empty() {
+                    let cut = cuts.next().unwrap_or(1).clamp(1, rest.len());
+                    result.push(feed(&rest[..cut]));
+                    rest = &rest[cut..];
+                }
+            }
+            Op::Gap(len) => {
+                let cut = (cuts.next().unwrap_or(1) as u64).clamp(1, *len);
+                result.push(Op::Gap(cut));
+                result.push(Op::Gap(len - cut));
+            }
+        }
+    }
+    result
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_split_gives_the_same_events(
+        ops in ops(),
+        cuts in proptest::collection::vec(1_usize..50, 1..8),
+        response in any::<bool>(),
+        late in any::<bool>(),
+    ) {
+        let make = || {
+            let mut decoder = if response { expecting(&["POST", "HEAD", "CONNECT"]) } else { Decoder::request() };
+            if late {
+                decoder.resync();
+            }
+            decoder
+        };
+        prop_assert_eq!(run(make(), &ops), run(make(), &split(&ops, &cuts)));
+    }
+}
