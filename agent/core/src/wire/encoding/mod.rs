@@ -4,7 +4,12 @@
 //! stacked codings (told apart from plain, so that the caller can count them), and checksums: an observer has no use
 //! for them.
 
+mod gzip;
+#[cfg(test)]
+mod tests;
+
 use flate2::{Decompress, FlushDecompress, Status};
+use gzip::{GzipHeader, GzipPhase};
 
 /// Size of the pieces that the sink gets, at most.
 const PIECE: usize = 16 * 1024;
@@ -12,8 +17,6 @@ const PIECE: usize = 16 * 1024;
 const FREE_OUTPUT: u64 = 1024 * 1024;
 /// Output allowed for each byte of input beyond that. JSON and event streams stay under 100; deflate ends at 1032.
 const MAX_RATIO: u64 = 200;
-/// Longest gzip header that is believed: its optional fields have no length of their own.
-const MAX_GZIP_HEADER: usize = 64 * 1024;
 
 /// How a body is coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -157,10 +160,7 @@ impl ContentDecoder {
                     let used = usize::from(*left).min(rest.len());
                     *left -= used as u8;
                     if *left == 0 {
-                        self.state = State::Header(GzipHeader {
-                            follows: true,
-                            ..GzipHeader::default()
-                        });
+                        self.state = State::Header(GzipHeader::next());
                     }
                     used
                 }
@@ -242,105 +242,5 @@ impl ContentDecoder {
                 }
             }
         }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum GzipPhase {
-    /// The ten fixed bytes.
-    #[default]
-    Fixed,
-    ExtraLen,
-    Extra(u16),
-    /// A zero-terminated name or comment.
-    Name,
-    Comment,
-    Crc(u8),
-    Done,
-    /// The magic number is not there.
-    NoMember,
-    Bad,
-}
-
-/// A gzip header (RFC 1952 section 2.3), taken in pieces.
-#[derive(Debug, Default)]
-struct GzipHeader {
-    phase: GzipPhase,
-    seen: usize,
-    flags: u8,
-    extra: u16,
-    /// Another member came before.
-    follows: bool,
-}
-
-impl GzipHeader {
-    const CRC: u8 = 2;
-    const EXTRA: u8 = 4;
-    const NAME: u8 = 8;
-    const COMMENT: u8 = 16;
-
-    /// Takes bytes up to the end of the header; returns how many.
-    fn feed(&mut self, bytes: &[u8]) -> usize {
-        for (index, &byte) in bytes.iter().enumerate() {
-            if matches!(self.phase, GzipPhase::Done | GzipPhase::NoMember | GzipPhase::Bad) {
-                return index;
-            }
-            self.take(byte);
-            self.seen += 1;
-            if self.seen > MAX_GZIP_HEADER + usize::from(u16::MAX) {
-                self.phase = GzipPhase::Bad;
-            }
-        }
-        bytes.len()
-    }
-
-    fn take(&mut self, byte: u8) {
-        match self.phase {
-            GzipPhase::Fixed => match (self.seen, byte) {
-                (0, 0x1f) | (1, 0x8b) | (2, 8) | (4..=8, _) => {}
-                (0, _) => self.phase = GzipPhase::NoMember,
-                (3, flags) if flags & 0xe0 == 0 => self.flags = flags,
-                (9, _) => self.after(GzipHeader::EXTRA),
-                _ => self.phase = GzipPhase::Bad,
-            },
-            GzipPhase::ExtraLen => {
-                // Little-endian: low byte at offset 10, high at 11.
-                if self.seen == 10 {
-                    self.extra = u16::from(byte);
-                } else {
-                    self.extra |= u16::from(byte) << 8;
-                    self.phase = GzipPhase::Extra(self.extra);
-                    if self.extra == 0 {
-                        self.after(GzipHeader::NAME);
-                    }
-                }
-            }
-            GzipPhase::Extra(left) => {
-                self.phase = GzipPhase::Extra(left - 1);
-                if left == 1 {
-                    self.after(GzipHeader::NAME);
-                }
-            }
-            GzipPhase::Name if byte == 0 => self.after(GzipHeader::COMMENT),
-            GzipPhase::Comment if byte == 0 => self.after(GzipHeader::CRC),
-            GzipPhase::Crc(1) => self.phase = GzipPhase::Crc(0),
-            GzipPhase::Crc(_) => self.phase = GzipPhase::Done,
-            _ => {}
-        }
-    }
-
-    /// Goes to the first field that is there, from `field` on in header order.
-    fn after(&mut self, field: u8) {
-        let order = [
-            (GzipHeader::EXTRA, GzipPhase::ExtraLen),
-            (GzipHeader::NAME, GzipPhase::Name),
-            (GzipHeader::COMMENT, GzipPhase::Comment),
-            (GzipHeader::CRC, GzipPhase::Crc(1)),
-        ];
-        let present = order
-            .iter()
-            .skip_while(|(bit, _)| *bit != field)
-            .find(|(bit, _)| self.flags & bit != 0);
-        self.phase = present.map_or(GzipPhase::Done, |(_, phase)| *phase);
     }
 }
