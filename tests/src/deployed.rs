@@ -147,7 +147,7 @@ pub fn evaluate(target: SocketAddr) -> Result<Vec<Answer>> {
         }
     }
     if !refused.is_empty() {
-        bail!("prometheus refuses:\n{}", refused.join("\n"));
+        bail!("shipped queries that do not work:\n{}", refused.join("\n"));
     }
     Ok(answers)
 }

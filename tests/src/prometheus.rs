@@ -3,15 +3,16 @@
 //! Owns: the process, its configuration, the few API calls that tests need. Refuses: what to ask it (`deployed` knows
 //! the queries that the project ships).
 
+use crate::child::Child;
+use crate::http;
+use crate::scripted::Address;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex, mpsc};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// How to get what is missing.
@@ -20,15 +21,13 @@ pub const INSTALL_HINT: &str =
 
 /// How long a start, a scrape or an answer may take before it is called a failure.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Log lines kept for error messages.
-const LOG_LINES: usize = 40;
 
 /// A running Prometheus that scrapes one target every second as job `infertap`.
 #[derive(Debug)]
 pub struct Prometheus {
+    // Dropped in this order: the process before the directory that it writes to.
     child: Child,
     address: SocketAddr,
-    log: Arc<Mutex<Vec<String>>>,
     _dir: tempfile::TempDir,
 }
 
@@ -67,7 +66,8 @@ impl Prometheus {
         let dir = tempfile::tempdir().context("no temporary directory")?;
         let config = dir.path().join("prometheus.yml");
         std::fs::write(&config, configuration(target, rules)?).context("can't write the configuration")?;
-        let mut child = Command::new("prometheus")
+        let mut command = Command::new("prometheus");
+        command
             .arg(format!("--config.file={}", config.display()))
             .arg(format!(
                 "--storage.tsdb.path={}",
@@ -75,43 +75,20 @@ impl Prometheus {
             ))
             // Port 0: the kernel picks a free one and the log tells which.
             .arg("--web.listen-address=127.0.0.1:0")
-            .current_dir(dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| anyhow!("can't run `prometheus`: {e}; {INSTALL_HINT}"))?;
-        let stderr = child.stderr.take().context("stderr is piped")?;
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let (found, address) = mpsc::channel();
-        let kept = Arc::clone(&log);
-        // Ends with the process: its end closes the pipe.
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if let Some(address) = listening_on(&line) {
-                    let _ = found.send(address);
-                }
-                if let Ok(mut kept) = kept.lock() {
-                    if kept.len() == LOG_LINES {
-                        kept.remove(0);
-                    }
-                    kept.push(line);
-                }
-            }
-        });
-        // From here on the process is owned by a value that ends it.
-        let mut server = Prometheus {
+            .current_dir(dir.path());
+        let log = dir.path().join("log");
+        let mut child = Child::spawn("prometheus", command, &log).context(INSTALL_HINT)?;
+        let mut address = None;
+        child.wait_ready(DEADLINE, || {
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            address = log.lines().find_map(listening_on);
+            address.is_some()
+        })?;
+        let server = Prometheus {
             child,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            log,
+            address: address.context("ready means that it listens")?,
             _dir: dir,
         };
-        server.address = address.recv_timeout(DEADLINE).map_err(|_| {
-            anyhow!(
-                "prometheus did not start to listen; its log:\n{}",
-                server.log_tail()
-            )
-        })?;
         server.wait_for_scrapes(1)?;
         Ok(server)
     }
@@ -135,7 +112,7 @@ impl Prometheus {
                 start.elapsed() < DEADLINE,
                 "the target was not scraped {count} times: {}\nprometheus' log:\n{}",
                 self.scrape_error(),
-                self.log_tail()
+                self.child.log_tail()
             );
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -178,14 +155,12 @@ impl Prometheus {
     }
 
     fn api(&self, path: &str) -> Result<Value> {
-        let (status, body) = http_get(self.address, path)?;
-        let answer: Value = serde_json::from_str(&body)
-            .with_context(|| format!("prometheus answered {status} and no JSON: {body}"))?;
+        let response = http::get(&Address::Tcp(self.address), path)?;
+        let answer = response
+            .json()
+            .with_context(|| format!("prometheus answered {}", response.status))?;
         if answer["status"] != "success" {
-            bail!(
-                "prometheus answered {status}: {}",
-                answer["error"].as_str().unwrap_or(&body)
-            );
+            bail!("prometheus answered {}: {}", response.status, answer["error"]);
         }
         Ok(answer)
     }
@@ -198,17 +173,6 @@ impl Prometheus {
                 .to_owned(),
             Err(error) => error.to_string(),
         }
-    }
-
-    fn log_tail(&self) -> String {
-        self.log.lock().map(|log| log.join("\n")).unwrap_or_default()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -279,26 +243,6 @@ fn samples(data: &Value) -> Result<Vec<Sample>> {
         }]),
         other => bail!("an instant query answered {other:?}"),
     }
-}
-
-/// `GET`, as HTTP/1.0 so that the body ends with the connection and is never chunked.
-fn http_get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, DEADLINE).context("can't connect to prometheus")?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .context("prometheus' answer broke off")?;
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .context("an answer without a head")?;
-    let status = head
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .with_context(|| format!("no status in {head:?}"))?;
-    Ok((status, body.to_owned()))
 }
 
 fn percent_encode(text: &str) -> String {
