@@ -24,6 +24,8 @@ pub struct Child {
     /// How it ended; its id is free for others from then on.
     status: Option<ExitStatus>,
     grace: Duration,
+    /// It runs as root while this process may not: signals go through `sudo kill`, which passes them on.
+    pub privileged: bool,
 }
 
 impl Child {
@@ -61,6 +63,7 @@ impl Child {
             process,
             status: None,
             grace: Duration::from_secs(10),
+            privileged: false,
         })
     }
 
@@ -126,7 +129,12 @@ impl Child {
 
     /// Sends a signal to the process alone; nothing once it has ended.
     pub fn signal(&mut self, signal: i32) {
-        if self.ended().is_none() {
+        if self.ended().is_some() {
+            return;
+        }
+        if self.privileged {
+            self.sudo_kill(signal, &self.pid().to_string());
+        } else {
             // SAFETY: kill has no memory effects; the process is ours and not reaped yet, so its id is not reused.
             unsafe { libc::kill(self.pid() as i32, signal) };
         }
@@ -151,7 +159,26 @@ impl Child {
         self.status
     }
 
+    fn sudo_kill(&self, signal: i32, whom: &str) {
+        let arguments = ["-n", "kill", &format!("-{signal}"), "--", whom];
+        let status = Command::new("sudo")
+            .args(arguments)
+            .stderr(Stdio::null())
+            .status();
+        if !status.is_ok_and(|status| status.success()) && signal != libc::SIGKILL {
+            eprintln!(
+                "can't end {} (process {}) through sudo; end it by hand",
+                self.name,
+                self.pid()
+            );
+        }
+    }
+
     fn kill_group(&self) {
+        if self.privileged {
+            self.sudo_kill(libc::SIGKILL, &format!("-{}", self.pid()));
+            return;
+        }
         // SAFETY: kill has no memory effects; the group was made for this child and holds only its descendants.
         unsafe { libc::kill(-(self.pid() as i32), libc::SIGKILL) };
     }

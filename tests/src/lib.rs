@@ -1,13 +1,17 @@
 //! What the live tests, the demo and the benchmarks share: scripted servers, load clients, engine set-up, comparison
 //! of the agent's records with a client's own truth.
 
+pub mod agent;
 pub mod bpf_stamp;
 pub mod child;
 pub mod clock;
+pub mod compare;
 pub mod deployed;
 pub mod engines;
+pub mod exposition;
 pub mod http;
 pub mod load;
 pub mod prometheus;
 pub mod promql;
 pub mod scripted;
+pub mod stats;

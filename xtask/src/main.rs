@@ -4,8 +4,13 @@
 //! `infertap-tests`.
 
 mod bless;
+mod build;
+mod demo;
 mod ebpf;
 mod fuzz;
+mod interrupt;
+mod privilege;
+mod run;
 mod sh;
 mod tidy;
 
@@ -24,6 +29,8 @@ struct Cli {
 enum Command {
     /// Build the BPF programs into agent/bpf/infertap.bpf.o, the object that the agent embeds
     Ebpf(ebpf::Args),
+    /// Run the agent on this host, or with --demo on a real llama.cpp server with real traffic
+    Run(run::Args),
     /// Run every fuzz target for a while
     Fuzz(fuzz::Args),
     /// Rewrite the expectations of snapshot and golden tests
@@ -35,6 +42,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Ebpf(args) => ebpf::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bless(args) => bless::run(&args),
         Command::Tidy(args) => tidy::run(&args),

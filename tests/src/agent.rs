@@ -1,0 +1,219 @@
+//! The agent as a process under test: started, asked through its own port, stopped or killed.
+//!
+//! Owns: its command line and its API as a user sees them. Refuses: the agent's own types: what it prints is checked
+//! from outside.
+
+use crate::{child::Child, engines::free_port, exposition::Exposition, http, scripted::Address};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// Names the agent's executable for the live tests; `cargo xtask test` sets it.
+pub const BINARY_VARIABLE: &str = "INFERTAP_BIN";
+
+/// One request as the agent tells it: DESIGN's JSON shape, as far as the tests look.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the documented JSON shape")]
+pub struct Record {
+    pub id: String,
+    pub trace_id: String,
+    pub response_id: Option<String>,
+    pub engine: String,
+    pub model: String,
+    pub protocol: String,
+    pub streamed: bool,
+    pub status: String,
+    pub http_status: Option<u16>,
+    pub finish_reason: Option<String>,
+    pub t0_ns: Option<u64>,
+    pub t2_ns: Option<u64>,
+    pub t3_ns: Option<u64>,
+    pub t4_ns: Option<u64>,
+    pub ttft_s: Option<f64>,
+    pub e2e_s: Option<f64>,
+    pub input_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
+    pub chunks: u64,
+    pub request_bytes: u64,
+    pub response_bytes: u64,
+    pub sources: Sources,
+    pub incomplete: Vec<String>,
+}
+
+/// Where its counts came from.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the documented JSON shape")]
+pub struct Sources {
+    pub input_tokens: Option<String>,
+    pub output_tokens: Option<String>,
+}
+
+/// How to start the agent.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The executable.
+    pub binary: PathBuf,
+    /// Arguments after `run`, the listening address excepted.
+    pub arguments: Vec<String>,
+    /// Port of its API; 0 takes a free one.
+    pub port: u16,
+    /// Its log.
+    pub log: PathBuf,
+    /// Words to put before the command, to get root.
+    pub through: Vec<String>,
+}
+
+impl Start {
+    /// For a live test: the executable that `cargo xtask test` built, its log in `folder`.
+    pub fn for_test(folder: &Path, arguments: &[&str]) -> Result<Start> {
+        let binary = std::env::var_os(BINARY_VARIABLE).with_context(|| {
+            format!("{BINARY_VARIABLE} names no agent: run live tests with `cargo xtask test`")
+        })?;
+        Ok(Start {
+            binary: binary.into(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            port: 0,
+            log: folder.join("agent.log"),
+            through: Vec::new(),
+        })
+    }
+}
+
+/// A running agent. Stopped when dropped.
+#[derive(Debug)]
+pub struct Agent {
+    /// Its API.
+    pub address: Address,
+    child: Child,
+}
+
+impl Agent {
+    /// Starts it and waits until `/readyz` agrees.
+    pub fn start(start: &Start) -> Result<Agent> {
+        let port = if start.port == 0 { free_port()? } else { start.port };
+        let mut words = start
+            .through
+            .iter()
+            .map(std::ffi::OsString::from)
+            .collect::<Vec<_>>();
+        words.push(start.binary.clone().into());
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .args(["run", "--listen", &format!("127.0.0.1:{port}")])
+            .args(&start.arguments);
+        let mut child = Child::spawn("the agent", command, &start.log)?;
+        child.privileged = !start.through.is_empty();
+        let address = Address::loopback(port);
+        child.wait_ready(Duration::from_secs(20), || {
+            http::get(&address, "/readyz").is_ok_and(|r| r.status == 200)
+        })?;
+        Ok(Agent { address, child })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// An error with the end of its log when it has ended.
+    pub fn check_running(&mut self) -> Result<()> {
+        let ended = self.child.ended();
+        ensure!(
+            ended.is_none(),
+            "the agent ended ({ended:?}); its log ends with:\n{}",
+            self.child.log_tail()
+        );
+        Ok(())
+    }
+
+    /// The end of its log.
+    pub fn log_tail(&self) -> String {
+        self.child.log_tail()
+    }
+
+    /// Its metrics.
+    pub fn metrics(&self) -> Result<Exposition> {
+        let response = http::get(&self.address, "/metrics")?;
+        ensure!(
+            response.status == 200,
+            "/metrics answered {}: {}",
+            response.status,
+            response.body
+        );
+        Exposition::parse(&response.body)
+    }
+
+    /// The requests that it remembers, newest first.
+    pub fn requests(&self) -> Result<Vec<Record>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            requests: Vec<Record>,
+        }
+        let response = http::get(&self.address, "/api/v1/requests?limit=10000")?;
+        ensure!(
+            response.status == 200,
+            "/api/v1/requests answered {}: {}",
+            response.status,
+            response.body
+        );
+        let answer: Answer =
+            serde_json::from_str(&response.body).context("/api/v1/requests has another shape")?;
+        Ok(answer.requests)
+    }
+
+    /// The engines that it watches.
+    pub fn engines(&self) -> Result<serde_json::Value> {
+        http::get(&self.address, "/api/v1/engines")?.json()
+    }
+
+    /// Waits until it remembers at least `count` requests that `of` accepts, and for a moment longer, so that a surplus
+    /// shows too. What there is when `limit` passes is returned as well: the caller's checks then tell what is missing.
+    pub fn wait_requests(
+        &self,
+        count: usize,
+        limit: Duration,
+        of: impl Fn(&Record) -> bool,
+    ) -> Result<Vec<Record>> {
+        let start = Instant::now();
+        loop {
+            let found = self.requests()?.into_iter().filter(&of).count();
+            let enough = found >= count;
+            if enough || start.elapsed() > limit {
+                std::thread::sleep(Duration::from_millis(if enough { 300 } else { 0 }));
+                return Ok(self.requests()?.into_iter().filter(&of).collect());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.pid());
+        let status = std::fs::read_to_string(&path).with_context(|| format!("can't read {path}"))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .context("no VmRSS")?;
+        let kib: u64 = line
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .context("VmRSS is no number")?;
+        Ok(kib * 1024)
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        self.child.kill();
+    }
+
+    /// Stops it in order; whether it ended with success.
+    pub fn stop(mut self) -> bool {
+        self.child.stop().is_some_and(|status| status.success())
+    }
+}
