@@ -89,6 +89,10 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 struct Limits {
     /// Connections at once; more wait in the listener's queue.
     connections: usize,
+    /// Answers that may be large, at once; more wait.
+    answers: usize,
+    /// How long they wait.
+    answer_wait: Duration,
     /// Until a request's head is complete, also while a connection is idle.
     head: Duration,
     /// A connection's life; then it ends after the request in progress.
@@ -99,9 +103,11 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     connections: 64,
+    answers: 4,
+    answer_wait: Duration::from_secs(5),
     // Prometheus keeps its connection between scrapes, which are up to a few minutes apart; it opens another when this one is gone.
     head: Duration::from_secs(30),
-    lifetime: Duration::from_mins(5),
+    lifetime: Duration::from_mins(2),
     grace: Duration::from_secs(5),
 };
 
@@ -128,7 +134,7 @@ async fn serve(
     shutdown: impl Future<Output = ()>,
     limits: Limits,
 ) {
-    let service = TowerToHyperService::new(routes::router(exporter));
+    let service = TowerToHyperService::new(routes::router(routes::App::new(exporter, limits)));
     let slots = Arc::new(Semaphore::new(limits.connections));
     let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();

@@ -3,10 +3,11 @@
 //! Owns: paths, parameters, JSON errors. Refuses: connections and their limits (`http`). Answers are read from memory:
 //! no request from outside makes the agent touch a file, a process or an engine.
 
-use super::negotiate::negotiate;
+use super::{Limits, negotiate::negotiate};
 use crate::export::{EngineStatus, Exporter, Filter, metrics::Format};
 use axum::{
     Json, Router,
+    body::Bytes,
     extract::{Query, State, rejection::QueryRejection},
     http::{HeaderMap, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
@@ -15,6 +16,11 @@ use axum::{
 use infertap_core::{RequestRecord, Status};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+    time::timeout,
+};
 
 /// Requests that are told when no limit is given.
 const DEFAULT_LIMIT: usize = 100;
@@ -32,7 +38,60 @@ infertap: a tap on LLM inference
 /api/v1/requests   requests that ended lately, newest first: ?limit=N&engine=&model=&scene=&status=
 ";
 
-pub(super) fn router(exporter: Arc<Exporter>) -> Router {
+/// What the paths share.
+pub(super) struct App {
+    exporter: Arc<Exporter>,
+    /// One permit an answer that may be large, held until its last byte is with the kernel.
+    answers: Arc<Semaphore>,
+    limits: Limits,
+}
+
+impl App {
+    pub(super) fn new(exporter: Arc<Exporter>, limits: Limits) -> App {
+        App {
+            exporter,
+            answers: Arc::new(Semaphore::new(limits.answers)),
+            limits,
+        }
+    }
+
+    /// Makes an answer that may be large: away from the threads that serve connections, and only so many at once,
+    /// those included that clients are slow to read.
+    async fn large(
+        &self,
+        make: impl FnOnce(&Exporter) -> Result<Vec<u8>, Problem> + Send + 'static,
+    ) -> Result<Bytes, Problem> {
+        let permit = timeout(self.limits.answer_wait, Arc::clone(&self.answers).acquire_owned());
+        let Ok(Ok(permit)) = permit.await else {
+            return Err(Problem(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "other clients are still reading large answers; try again".to_owned(),
+            ));
+        };
+        let exporter = Arc::clone(&self.exporter);
+        let body = spawn_blocking(move || make(&exporter))
+            .await
+            .map_err(internal)??;
+        Ok(Bytes::from_owner(Answer {
+            body,
+            _permit: permit,
+        }))
+    }
+}
+
+/// A body that gives its permit back when it is dropped.
+struct Answer {
+    body: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Answer {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+pub(super) fn router(app: App) -> Router {
     Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
@@ -52,7 +111,7 @@ pub(super) fn router(exporter: Arc<Exporter>) -> Router {
                 format!("{method} is not allowed; use GET"),
             )
         })
-        .with_state(exporter)
+        .with_state(Arc::new(app))
 }
 
 /// A failure, as `{"error": "…"}`.
@@ -68,36 +127,35 @@ impl IntoResponse for Problem {
     }
 }
 
+fn internal(error: impl std::fmt::Display) -> Problem {
+    Problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
 #[derive(Serialize)]
 struct Health {
     status: &'static str,
 }
 
-async fn metrics(State(exporter): State<Arc<Exporter>>, headers: HeaderMap) -> Response {
-    let accept: Vec<&str> = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
+async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<impl IntoResponse, Problem> {
+    let accept = headers.get_all(header::ACCEPT);
+    let accept: Vec<&str> = accept.iter().filter_map(|value| value.to_str().ok()).collect();
     let format: Format = negotiate(&accept.join(","));
-    match exporter.metrics().encode(format) {
-        Ok(body) => (
-            [
-                (header::CONTENT_TYPE, format.content_type()),
-                (header::VARY, "accept"),
-            ],
-            body,
-        )
-            .into_response(),
-        Err(error) => {
+    let body = app.large(move |exporter| {
+        let body = exporter.metrics().encode(format);
+        body.map(String::into_bytes).map_err(|error| {
             exporter.metrics().export_failed("prometheus");
-            Problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
-        }
-    }
+            internal(error)
+        })
+    });
+    let headers = [
+        (header::CONTENT_TYPE, format.content_type()),
+        (header::VARY, "accept"),
+    ];
+    Ok((headers, body.await?))
 }
 
-async fn readyz(State(exporter): State<Arc<Exporter>>) -> Response {
-    let readiness = exporter.readiness();
+async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let readiness = app.exporter.readiness();
     let status = if readiness.ready {
         StatusCode::OK
     } else {
@@ -111,9 +169,9 @@ struct Engines {
     engines: Vec<EngineStatus>,
 }
 
-async fn engines(State(exporter): State<Arc<Exporter>>) -> Json<Engines> {
+async fn engines(State(app): State<Arc<App>>) -> Json<Engines> {
     Json(Engines {
-        engines: exporter.engines(),
+        engines: app.exporter.engines(),
     })
 }
 
@@ -133,9 +191,9 @@ struct RequestsQuery {
 }
 
 async fn requests(
-    State(exporter): State<Arc<Exporter>>,
+    State(app): State<Arc<App>>,
     query: Result<Query<RequestsQuery>, QueryRejection>,
-) -> Result<Json<Requests>, Problem> {
+) -> Result<impl IntoResponse, Problem> {
     let bad = |message: String| Problem(StatusCode::BAD_REQUEST, message);
     let Query(query) = query.map_err(|rejection| bad(rejection.body_text()))?;
     let limit = match query.limit.as_deref() {
@@ -160,7 +218,9 @@ async fn requests(
         scene: query.scene,
         status,
     };
-    Ok(Json(Requests {
-        requests: exporter.recent().newest(limit, &filter),
-    }))
+    let body = app.large(move |exporter| {
+        let requests = exporter.recent().newest(limit, &filter);
+        serde_json::to_vec(&Requests { requests }).map_err(internal)
+    });
+    Ok(([(header::CONTENT_TYPE, "application/json")], body.await?))
 }

@@ -152,7 +152,7 @@ catalog! {
     EVENTS_DROPPED: Counter "infertap_events_dropped_total" ["reason"]
         "Events lost before they reached the core, by reason."
         source "Drop counters of the BPF programs, and the agent's own."
-        absent "Never for the kernel's reasons; the agent's own appear with their first loss.";
+        absent "Never.";
     ANOMALIES: Counter "infertap_anomalies_total" ["kind"]
         "Traffic or state that did not fit: not parsed, out of bounds, evicted."
         source "The core."

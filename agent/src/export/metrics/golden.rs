@@ -3,7 +3,10 @@
 //! Owns: what is left out. Only `llm_*` families and the agent's counts of anomalies and label overflows are kept; of
 //! those, counters at zero and buckets that add nothing are left out. What remains is valid text format 0.0.4.
 
-use super::catalog::{ANOMALIES, LABEL_OVERFLOW};
+use super::{
+    catalog::{ANOMALIES, LABEL_OVERFLOW},
+    openmetrics::Escaped,
+};
 use prometheus::proto::{MetricFamily, MetricType};
 use std::fmt::Write;
 
@@ -29,7 +32,7 @@ fn family_text(out: &mut String, family: &MetricFamily) -> std::fmt::Result {
         let pairs = metric
             .get_label()
             .iter()
-            .map(|pair| format!("{}={:?}", pair.name(), pair.value()));
+            .map(|pair| format!("{}=\"{}\"", pair.name(), Escaped(pair.value())));
         let labels = pairs.collect::<Vec<_>>().join(",");
         if kind == MetricType::COUNTER && metric.get_counter().get_value() == 0.0 {
             continue;

@@ -15,11 +15,13 @@ mod process;
 mod reference;
 mod running;
 mod series;
+mod values;
 
 pub use catalog::{CATALOG, Definition, Kind};
 pub use config::MetricsConfig;
 pub use labels::{Admitted, Capper, OTHER, UNKNOWN};
 pub use reference::reference;
+pub use values::AgentLoss;
 
 pub(crate) use histogram::lock;
 
@@ -165,6 +167,9 @@ impl Metrics {
         for reason in DropReason::ALL {
             dropped.with_label_values(&[reason.label()]);
         }
+        for loss in AgentLoss::ALL {
+            dropped.with_label_values(&[loss.as_str()]);
+        }
         let export_failures = counter_vec(&registry, catalog::EXPORT_FAILURES)?;
         export_failures.with_label_values(&["prometheus"]);
         let coverage = GaugeVec::new(options(catalog::ENGINE_COVERAGE), catalog::ENGINE_COVERAGE.labels)?;
@@ -258,9 +263,9 @@ impl Metrics {
         counter.inc_by(total.saturating_sub(counter.get()));
     }
 
-    /// The user side has lost `count` more events for a reason of its own (`decode`, `queue_full`, …).
-    pub fn dropped(&self, reason: &'static str, count: u64) {
-        self.dropped.with_label_values(&[reason]).inc_by(count);
+    /// The user side has lost `count` more events.
+    pub fn agent_loss(&self, loss: AgentLoss, count: u64) {
+        self.dropped.with_label_values(&[loss.as_str()]).inc_by(count);
     }
 
     /// A probe was attached or detached. The names are the loader's own, so they are few.

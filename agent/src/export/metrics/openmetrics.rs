@@ -134,7 +134,7 @@ impl fmt::Display for Labels<'_> {
 }
 
 /// Backslash, quote and line feed escaped, in labels and in help alike.
-struct Escaped<'a>(&'a str);
+pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,10 @@
 use super::{
     catalog::{CATALOG, Definition, unit},
     config::MetricsConfig,
+    values::{self, AgentLoss},
 };
+use infertap_abi::DropReason;
+use infertap_core::{Anomaly, Status};
 use std::fmt::Write;
 
 const HEAD: &str = "# Metrics
@@ -78,6 +81,7 @@ fn render(out: &mut String) -> std::fmt::Result {
     }
     let config = MetricsConfig::default();
     let (model, scene, engine) = (config.max_models, config.max_scenes, config.max_engines);
+    values(out)?;
     writeln!(
         out,
         "
@@ -104,6 +108,32 @@ Upper bounds by default; `+Inf` is added to each.
     for (key, bounds) in config.buckets() {
         let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
         writeln!(out, "| `metrics.{key}` | {} |", bounds.join(" "))?;
+    }
+    Ok(())
+}
+
+/// Value and meaning.
+type Rows<'a> = &'a [(&'a str, &'a str)];
+
+/// The tables of the labels whose values are few and fixed.
+fn values(out: &mut String) -> std::fmt::Result {
+    let statuses = Status::ALL.map(|status| (status.as_str(), values::status(status)));
+    let sources = values::SOURCES.map(|source| (source.as_str(), values::source(source)));
+    let kernel = DropReason::ALL.map(|reason| (reason.label(), values::kernel_drop(reason)));
+    let agent = AgentLoss::ALL.map(|loss| (loss.as_str(), values::agent_loss(loss)));
+    let anomalies = Anomaly::ALL.map(|kind| (kind.as_str(), values::anomaly(kind)));
+    let tables: [(&str, &[Rows<'_>]); 4] = [
+        ("`status` of `llm_requests_total`", &[&statuses]),
+        ("`source` of `llm_token_source_total`", &[&sources]),
+        ("`reason` of `infertap_events_dropped_total`", &[&kernel, &agent]),
+        ("`kind` of `infertap_anomalies_total`", &[&anomalies]),
+    ];
+    writeln!(out, "\n## Label values")?;
+    for (title, rows) in tables {
+        writeln!(out, "\n### {title}\n\n| value | meaning |\n|---|---|")?;
+        for (value, meaning) in rows.iter().copied().flatten() {
+            writeln!(out, "| `{value}` | {meaning} |")?;
+        }
     }
     Ok(())
 }

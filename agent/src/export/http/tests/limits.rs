@@ -58,6 +58,40 @@ async fn a_client_that_does_not_read_gives_its_place_back() {
 }
 
 #[tokio::test]
+async fn clients_that_do_not_read_hold_few_large_answers() {
+    let server = server_with(Limits {
+        answers: 1,
+        answer_wait: Duration::from_millis(20),
+        ..LIMITS
+    })
+    .await;
+    let labels = labels("e", "m", "s");
+    for _ in 0..1000 {
+        server
+            .exporter
+            .apply(&[finished(&labels, record(&labels, Status::Ok))]);
+    }
+    let mut deaf = TcpStream::connect(server.address).await.expect("connects");
+    let ask = "GET /api/v1/requests?limit=1000 HTTP/1.1\r\nHost: x\r\n\r\n";
+    deaf.write_all(ask.repeat(100).as_bytes()).await.expect("sends");
+    // Once the sockets' buffers are full, the answer that does not fit keeps the one place.
+    let refused = loop {
+        let answer = get(server.address, "/metrics").await;
+        if answer.status != 200 {
+            break answer;
+        }
+    };
+    assert_eq!(refused.status, 503);
+    assert_eq!(
+        refused.json(),
+        json!({"error": "other clients are still reading large answers; try again"})
+    );
+    assert_eq!(get(server.address, "/healthz").await.status, 200);
+    drop(deaf);
+    while get(server.address, "/metrics").await.status != 200 {}
+}
+
+#[tokio::test]
 async fn one_connection_serves_many_requests() {
     let server = server().await;
     let mut stream = TcpStream::connect(server.address).await.expect("connects");

@@ -56,8 +56,10 @@ fn scenes_and_engines_are_capped_too() {
 
 #[test]
 fn engine_places_are_free_again_when_engines_are_gone() {
-    let mut config = MetricsConfig::default();
-    config.max_engines = 2;
+    let config = MetricsConfig {
+        max_engines: 2,
+        ..MetricsConfig::default()
+    };
     let metrics = Metrics::for_replay(&config).expect("valid");
     for i in 0..100 {
         let id = format!("vllm-{i}");
@@ -79,8 +81,10 @@ fn engine_places_are_free_again_when_engines_are_gone() {
 
 #[test]
 fn a_start_past_the_cap_ends_in_the_series_it_began_in() {
-    let mut config = MetricsConfig::default();
-    config.max_engines = 1;
+    let config = MetricsConfig {
+        max_engines: 1,
+        ..MetricsConfig::default()
+    };
     let metrics = Metrics::for_replay(&config).expect("valid");
     metrics.engine_up(&engine("a", 1));
     let b = labels("b", "m", "s");

@@ -326,9 +326,9 @@ fn events_and_losses() {
     metrics.kernel_drops(DropReason::RingFull, 5);
     metrics.kernel_drops(DropReason::RingFull, 7);
     metrics.kernel_drops(DropReason::RingFull, 6);
-    metrics.dropped("decode", 2);
+    metrics.agent_loss(AgentLoss::Decode, 2);
     let drops = samples(&metrics, "infertap_events_dropped_total");
-    assert_eq!(drops.len(), DropReason::ALL.len() + 1);
+    assert_eq!(drops.len(), DropReason::ALL.len() + AgentLoss::ALL.len());
     assert!(
         drops.contains(&r#"infertap_events_dropped_total{reason="ring_full"} 7"#.to_owned()),
         "never goes back"

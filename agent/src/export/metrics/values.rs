@@ -1,0 +1,113 @@
+//! What the values of the bounded labels mean, for the reference; and the losses that are the agent's own.
+//!
+//! Owns: the words. Refuses: the values themselves, which their enums own. Each match is exhaustive, so a new value
+//! that is not explained does not compile.
+
+use infertap_abi::DropReason;
+use infertap_core::{Anomaly, Source, Status};
+
+/// Why the user side lost an event; `reason` of `infertap_events_dropped_total`, beside the kernel's [`DropReason`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentLoss {
+    /// A record from the kernel that is none of this version's.
+    Decode,
+}
+
+impl AgentLoss {
+    /// Every loss.
+    pub const ALL: [AgentLoss; 1] = [AgentLoss::Decode];
+
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AgentLoss::Decode => "decode",
+        }
+    }
+}
+
+/// Every source, best first.
+pub(super) const SOURCES: [Source; 5] = [
+    Source::Engine,
+    Source::Usage,
+    Source::Tokenizer,
+    Source::Chunk,
+    Source::Estimate,
+];
+
+pub(super) const fn status(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "A complete 2xx response without an error in its stream.",
+        Status::ClientError => "The server refused it: 4xx.",
+        Status::ServerError => {
+            "The server failed it: 5xx, an error object in the stream, or a response that the server broke off."
+        }
+        Status::Cancelled => "The client went away before the response was complete.",
+        Status::Timeout => {
+            "408 or 504, or an open exchange that saw no byte for the configured time (`capture.idle_timeout`)."
+        }
+        Status::Incomplete => {
+            "Loss, late join or eviction: what happened is not fully known, so its durations are not observed."
+        }
+    }
+}
+
+pub(super) const fn source(source: Source) -> &'static str {
+    match source {
+        Source::Engine => "The engine's own messages or calls.",
+        Source::Usage => "The response said so.",
+        Source::Tokenizer => "Counted with the model's tokenizer.",
+        Source::Chunk => "Content-bearing chunks, each taken for a token.",
+        Source::Estimate => "Inferred.",
+    }
+}
+
+pub(super) const fn kernel_drop(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::RingFull => {
+            "The ring buffer had no room: the agent did not get the processor in time. Give it more CPU, or a larger \
+             ring (`capture.ring_bytes`)."
+        }
+        DropReason::FdTableFull => {
+            "The table of descriptors was full: the observed processes hold more than it has room for. Observe fewer."
+        }
+        DropReason::ConnTableFull => {
+            "The table of connections was full: the observed processes hold more than it has room for. Observe fewer."
+        }
+        DropReason::CallTableFull => {
+            "The table of system calls in progress was full: too many threads in one call."
+        }
+        DropReason::ReadFault => {
+            "A buffer of the process could not be read: paged out, or unmapped by another thread. Rare and harmless alone."
+        }
+        DropReason::Budget => {
+            "One call moved more buffers or bytes than the programs walk; the rest of it is counted and not seen."
+        }
+    }
+}
+
+pub(super) const fn agent_loss(loss: AgentLoss) -> &'static str {
+    match loss {
+        AgentLoss::Decode => {
+            "A record that this version does not understand: agent and BPF object do not match."
+        }
+    }
+}
+
+pub(super) const fn anomaly(kind: Anomaly) -> &'static str {
+    match kind {
+        Anomaly::NotHttp => "The first bytes of a connection are no protocol that is known here.",
+        Anomaly::Tls => "TLS on a socket that no TLS probe reads.",
+        Anomaly::Http2 => "HTTP/2 with prior knowledge, which is not decoded.",
+        Anomaly::BadRequestHead => "A request head that does not parse, or is larger than the limit.",
+        Anomaly::BadResponseHead => "A response head that does not parse, or is larger than the limit.",
+        Anomaly::BadChunk => "Chunked framing that does not parse.",
+        Anomaly::OversizeEvent => "An event-stream line or event larger than the limit.",
+        Anomaly::BadJson => "A JSON body or event that does not parse, or has another shape.",
+        Anomaly::UnsupportedEncoding => "A content encoding that is not decoded here.",
+        Anomaly::UnexpectedResponse => "A response without a request.",
+        Anomaly::Gap => "Bytes missing from a stream: see the dropped events.",
+        Anomaly::Overlap => "Bytes that were there already, or out of order.",
+        Anomaly::Evicted => "State dropped to stay within bounds (`capture.max_connections`).",
+        Anomaly::TimeWentBack => "A time before one that it must follow; the duration is not observed.",
+    }
+}
