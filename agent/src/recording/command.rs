@@ -6,7 +6,7 @@
 use super::replay::{ReplaySummary, Replayed, replay};
 use super::table::{self, Tally};
 use super::{Ending, Reader, RecordingError};
-use crate::export::metrics::{Format, Metrics, MetricsConfig, MetricsError};
+use crate::export::metrics::{AgentLoss, Format, Metrics, MetricsConfig, MetricsError};
 use infertap_abi::DropReason;
 use infertap_core::{EventKind, Observation, PipelineConfig};
 use std::collections::BTreeMap;
@@ -107,10 +107,10 @@ impl ReplayMetrics {
                         *total = total.saturating_add(*count);
                         self.metrics.kernel_drops(known, *total);
                     }
-                    None => self.metrics.dropped("other", *count),
+                    None => self.metrics.agent_loss(AgentLoss::Other, *count),
                 }
             }
-            Replayed::Lost { records } => self.metrics.dropped("recorder", *records),
+            Replayed::Lost { records } => self.metrics.agent_loss(AgentLoss::Recorder, *records),
         }
     }
 

@@ -135,13 +135,18 @@ impl std::fmt::Debug for Metrics {
 impl Metrics {
     /// All metrics, registered. Exemplars carry the wall-clock time of their observation.
     pub fn new(config: &MetricsConfig) -> Result<Metrics, MetricsError> {
-        Metrics::with_clock(config, || {
+        let metrics = Metrics::with_clock(config, || {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
             u64::try_from(since.as_millis()).ok()
-        })
+        })?;
+        metrics
+            .registry
+            .register(Box::new(process::ProcessCollector::new()?))?;
+        Ok(metrics)
     }
 
-    /// As [`Metrics::new`], for replays: no wall clock, so the same observations give the same exposition.
+    /// As [`Metrics::new`], for replays: no wall clock and not the cost of this process, so the same observations give
+    /// the same exposition.
     pub fn for_replay(config: &MetricsConfig) -> Result<Metrics, MetricsError> {
         Metrics::with_clock(config, || None)
     }
@@ -176,7 +181,6 @@ impl Metrics {
         registry.register(Box::new(coverage.clone()))?;
         let open_connections = IntGauge::with_opts(options(catalog::OPEN_CONNECTIONS))?;
         registry.register(Box::new(open_connections.clone()))?;
-        registry.register(Box::new(process::ProcessCollector::new()?))?;
         let abi = infertap_abi::VERSION.to_string();
         gauge_vec(&registry, catalog::BUILD_INFO)?
             .with_label_values(&[env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, &abi])

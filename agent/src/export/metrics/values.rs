@@ -11,16 +11,22 @@ use infertap_core::{Anomaly, Source, Status};
 pub enum AgentLoss {
     /// A record from the kernel that is none of this version's.
     Decode,
+    /// A recorder that did not keep up.
+    Recorder,
+    /// A reason in a recording that this version does not know.
+    Other,
 }
 
 impl AgentLoss {
     /// Every loss.
-    pub const ALL: [AgentLoss; 1] = [AgentLoss::Decode];
+    pub const ALL: [AgentLoss; 3] = [AgentLoss::Decode, AgentLoss::Recorder, AgentLoss::Other];
 
     /// The label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             AgentLoss::Decode => "decode",
+            AgentLoss::Recorder => "recorder",
+            AgentLoss::Other => "other",
         }
     }
 }
@@ -90,6 +96,10 @@ pub(super) const fn agent_loss(loss: AgentLoss) -> &'static str {
         AgentLoss::Decode => {
             "A record that this version does not understand: agent and BPF object do not match."
         }
+        AgentLoss::Recorder => {
+            "In replays: the recorder did not keep up and left records out of the recording."
+        }
+        AgentLoss::Other => "In replays: lost for a reason that this version does not know.",
     }
 }
 

@@ -11,6 +11,7 @@ fn the_reference_is_rendered_from_the_catalog() {
 
 #[test]
 fn the_catalog_is_what_is_registered() {
+    let live = Metrics::new(&MetricsConfig::default()).expect("the defaults are valid");
     let of_definition = |d: &Definition| {
         (
             d.name.to_owned(),
@@ -30,7 +31,7 @@ fn the_catalog_is_what_is_registered() {
         )
     };
     let catalog: BTreeMap<_, _> = CATALOG.iter().copied().map(of_definition).collect();
-    let registered: BTreeMap<_, _> = exercised().gather().iter().map(of_family).collect();
+    let registered: BTreeMap<_, _> = exercised(live).gather().iter().map(of_family).collect();
     assert_eq!(registered, catalog);
 }
 
@@ -42,7 +43,7 @@ fn sorted(labels: &[&str]) -> Vec<String> {
 
 #[test]
 fn openmetrics_snapshot() {
-    let metrics = exercised();
+    let metrics = exercised(metrics());
     let text = metrics.encode(Format::OpenMetrics).expect("encodes");
     let llm: Vec<&str> = text
         .lines()
@@ -158,5 +159,13 @@ fn assert_openmetrics(text: &str) {
 
 #[test]
 fn openmetrics_is_well_formed() {
-    assert_openmetrics(&exercised().encode(Format::OpenMetrics).expect("encodes"));
+    assert_openmetrics(&exercised(metrics()).encode(Format::OpenMetrics).expect("encodes"));
+}
+
+#[test]
+fn a_replay_gives_the_same_exposition_each_time() {
+    for format in [Format::Text, Format::OpenMetrics] {
+        let text = || exercised(metrics()).encode(format).expect("encodes");
+        assert_eq!(text(), text());
+    }
 }

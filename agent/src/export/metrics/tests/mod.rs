@@ -122,8 +122,7 @@ fn samples(metrics: &Metrics, family: &str) -> Vec<String> {
 }
 
 /// Metrics with a value in every family that there is.
-fn exercised() -> Metrics {
-    let metrics = metrics();
+fn exercised(metrics: Metrics) -> Metrics {
     let info = Arc::new(engine("llama_cpp-8080", 7));
     metrics.event(&EventKind::EngineUp(Arc::clone(&info)));
     metrics.engine_up(&info);
