@@ -8,6 +8,7 @@
 //! the tests with `UPDATE_EXPECT=1`, which writes the sample file and the reference that users read.
 
 mod layers;
+mod names;
 mod print;
 mod problem;
 mod section;

@@ -2,7 +2,8 @@
 //!
 //! Owns: the layout. Refuses: the words, which are the doc comments of the keys.
 
-use super::layers::{Loaded, env_name};
+use super::layers::Loaded;
+use super::names::env_name;
 use super::{Config, SECTIONS, SectionInfo};
 use std::fmt::Write as _;
 use toml::{Table, Value};

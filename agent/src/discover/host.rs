@@ -48,6 +48,15 @@ pub struct Stat {
     pub flags: u64,
 }
 
+/// What `/proc/PID/maps` tells that discovery uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// Files mapped executable: the program and its libraries.
+    pub libraries: Vec<String>,
+    /// Model weights, where they are mapped rather than read (GGUF).
+    pub models: Vec<String>,
+}
+
 impl Stat {
     /// `PF_KTHREAD` (include/linux/sched.h).
     const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -168,13 +177,13 @@ impl Host {
         read_bounded(&self.path(pid, "cgroup"), SMALL_LIMIT).map(|bytes| text(&bytes))
     }
 
-    /// The distinct files mapped executable, in order of appearance. A library that was replaced on disk while mapped
-    /// keeps its name, without the kernel's ` (deleted)`.
+    /// The distinct files that are mapped and matter here, in order of appearance. A file that was replaced on disk while
+    /// mapped keeps its name, without the kernel's ` (deleted)`.
     ///
     /// # Errors
     /// The process is gone, or it may not be looked at (`CAP_SYS_PTRACE`).
-    pub fn mapped_files(&self, pid: u32) -> io::Result<Vec<String>> {
-        let mut files: Vec<String> = Vec::new();
+    pub fn mapped(&self, pid: u32) -> io::Result<Mapped> {
+        let mut mapped = Mapped::default();
         let mut seen = std::collections::HashSet::new();
         for_each_line(&self.path(pid, "maps"), MAPS_LIMIT, |line| {
             // address perms offset dev inode pathname; the path is everything after the fifth field.
@@ -187,15 +196,20 @@ impl Host {
                 }
                 rest = rest[end..].trim_ascii_start();
             }
-            if rest.first() == Some(&b'/') && perms.contains(&b'x') {
-                let path = text(rest.strip_suffix(b" (deleted)").unwrap_or(rest));
-                if seen.insert(path.clone()) {
-                    files.push(path);
-                }
+            let path = rest.strip_suffix(b" (deleted)").unwrap_or(rest);
+            let list = if perms.contains(&b'x') {
+                &mut mapped.libraries
+            } else if path.ends_with(b".gguf") {
+                &mut mapped.models
+            } else {
+                return true;
+            };
+            if path.first() == Some(&b'/') && seen.insert(path.to_vec()) {
+                list.push(text(path));
             }
             true
         })?;
-        Ok(files)
+        Ok(mapped)
     }
 
     /// Open descriptors and what each is, as the kernel names it (`socket:[123]`, `anon_inode:[io_uring]`, a path).
@@ -338,13 +352,20 @@ mod tests {
              7f2-7f3 r-xp 00002000 fe:00 12                     /usr/lib/libllama.so\n\
              7f3-7f4 r-xp 00000000 fe:00 13 /opt/with space/lib.so (deleted)\n\
              7f4-7f5 r-xp 00000000 00:00 0  [vdso]\n\
+             7f4-7f5 r--s 00000000 fe:00 14 /models/m.gguf\n\
              7f5-7f6 rw-p 00000000 00:00 0\n\
              junk\n",
         )
         .expect("write");
         assert_eq!(
-            Host::new(dir.path()).mapped_files(7).expect("read"),
-            ["/usr/lib/libllama.so", "/opt/with space/lib.so"]
+            Host::new(dir.path()).mapped(7).expect("read"),
+            Mapped {
+                libraries: vec![
+                    "/usr/lib/libllama.so".to_owned(),
+                    "/opt/with space/lib.so".to_owned()
+                ],
+                models: vec!["/models/m.gguf".to_owned()],
+            }
         );
     }
 
