@@ -42,29 +42,31 @@ impl Scanner {
             .iter()
             .flat_map(|g| g.processes.iter().map(|p| (p.pid, g.root)))
             .collect();
-        // Old engines first, so that of two with the same port the older has the plain id.
-        let mut groups: Vec<(u64, Group)> = groups
+        let groups: Vec<((u32, u64), Group)> = groups
             .into_iter()
-            .filter_map(|g| Some((stats.get(&g.root)?.starttime, g)))
+            .filter_map(|group| Some(((group.root, stats.get(&group.root)?.starttime), group)))
             .collect();
-        groups.sort_by_key(|(start, group)| (*start, group.root));
         // What is gone frees its id before a successor asks for it.
-        let keys: BTreeSet<(u32, u64)> = groups.iter().map(|(start, group)| (group.root, *start)).collect();
+        let keys: BTreeSet<(u32, u64)> = groups.iter().map(|(key, _)| *key).collect();
         self.engines.retain(|key, _| keys.contains(key));
-        for (start, mut group) in groups {
-            let key = (group.root, start);
+        let mut candidates = Vec::new();
+        for (key, mut group) in groups {
             let mut notes = Vec::new();
             let ports = self.ports(look, key, &mut group, listeners, &mut notes);
             let parent_of_other = stats.iter().any(|(pid, stat)| {
                 roots.get(&stat.ppid) == Some(&group.root)
                     && roots.get(pid).is_some_and(|root| *root != group.root)
             });
-            if group.explicit_only && ports.is_empty() && parent_of_other {
-                // A wrapper around an engine: the engine itself is found.
-                continue;
+            // A named wrapper around an engine gives way: the engine itself is found.
+            if !(group.explicit_only && ports.is_empty() && parent_of_other) {
+                candidates.push((key, group, ports, notes));
             }
-            scan.engines
-                .push(self.make_engine(look, key, group, ports, notes));
+        }
+        // Of two engines with the same port, the one that listens has the plain id, and then the older.
+        candidates.sort_by_key(|((root, start), _, ports, _)| (ports.is_empty(), *start, *root));
+        for (key, group, ports, notes) in candidates {
+            let engine = self.make_engine(look, key, group, ports, notes);
+            scan.engines.push(engine);
         }
         scan.engines.sort_by(|a, b| a.info.id.cmp(&b.info.id));
     }

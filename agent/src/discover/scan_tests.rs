@@ -98,7 +98,13 @@ fn vllm_is_one_engine() {
     let host = FakeHost::new(1000);
     host.process(1, 0, 0, &["/sbin/init"]);
     vllm(&host, 100, 8000, 7);
-    check(&host, DiscoverConfig::default(), &expect!["vllm-8000 vllm pid=100 ports=[8000] [100s 101h 102w 103w] model=smollm2 version=0.32.0+cpu"]);
+    check(
+        &host,
+        DiscoverConfig::default(),
+        &expect![
+            "vllm-8000 vllm pid=100 ports=[8000] [100s 101h 102w 103w] model=smollm2 version=0.32.0+cpu"
+        ],
+    );
 }
 
 #[test]
@@ -113,9 +119,13 @@ fn several_api_servers_are_one_engine_and_two_servers_are_two() {
             .netns(7)
             .listen(10, 2000, 8001);
     }
-    check(&host, DiscoverConfig::default(), &expect![[r#"
+    check(
+        &host,
+        DiscoverConfig::default(),
+        &expect![[r#"
         vllm-8000 vllm pid=100 ports=[8000] [100s 101h 102w 103w] model=smollm2 version=0.32.0+cpu
-        vllm-8001 vllm pid=200 ports=[8001] [200s 201h 202w 203w 210s 211s] model=smollm2 version=0.32.0+cpu"#]]);
+        vllm-8001 vllm pid=200 ports=[8001] [200s 201h 202w 203w 210s 211s] model=smollm2 version=0.32.0+cpu"#]],
+    );
 }
 
 #[test]
@@ -183,7 +193,8 @@ fn llama_cpp_in_python_is_found_when_it_listens() {
         + "7f00-7f01 r--s 00000000 fe:00 1 /models/m.gguf\n";
     process.file("maps", maps).listen(5, 500, 8080);
     let scan = scanner.scan();
-    expect!["llama-cpp-8080 llama_cpp pid=50 ports=[8080] [50s] model=/models/m.gguf version=2026.10.11549"].assert_eq(&show(&scan));
+    expect!["llama-cpp-8080 llama_cpp pid=50 ports=[8080] [50s] model=/models/m.gguf version=2026.10.11549"]
+        .assert_eq(&show(&scan));
 }
 
 #[test]
@@ -218,7 +229,8 @@ fn a_shell_that_executes_a_server_is_looked_at_again() {
     host.process(50, 1, 1, &["/app/llama-server", "--port", "8090", "--alias", "m"]);
     expect![[r#"
         llama-cpp-8090 llama_cpp pid=50 ports=[] [50s] model=m version=-
-          it listens on no TCP port (yet)"#]].assert_eq(&show(&scanner.scan()));
+          it listens on no TCP port (yet)"#]]
+    .assert_eq(&show(&scanner.scan()));
 }
 
 #[test]
@@ -328,7 +340,10 @@ fn the_other_servers() {
         ],
     )
     .listen(3, 9, 23_333);
-    check(&host, DiscoverConfig::default(), &expect![[r#"
+    check(
+        &host,
+        DiscoverConfig::default(),
+        &expect![[r#"
         generic-23333 generic pid=700 ports=[23333] [700s] model=- version=-
         llama-cpp-8080 llama_cpp pid=600 ports=[] [600s] model=/models/q.gguf version=-
           it listens on no TCP port (yet)
@@ -336,7 +351,8 @@ fn the_other_servers() {
         sglang-30001 sglang pid=100 ports=[30001] [100s 101w 102w] model=org/m version=0.5.23
         tensorrt-llm-8000 tensorrt_llm pid=400 ports=[8000, 8001, 8002] [400s 401h] model=- version=-
         tensorrt-llm-8100 tensorrt_llm pid=500 ports=[8100] [500s] model=org/trt version=-
-        tgi-80 tgi pid=301 ports=[80] [300s 301s 302w] model=org/tgi version=2.0.5"#]]);
+        tgi-80 tgi pid=301 ports=[80] [300s 301s 302w] model=org/tgi version=2.0.5"#]],
+    );
 }
 
 #[test]
@@ -357,9 +373,13 @@ fn containers_are_told() {
             .listen(3, u64::from(pid), 8080)
             .file("cgroup", cgroup);
     }
-    check(&host, DiscoverConfig::default(), &expect![[r#"
+    check(
+        &host,
+        DiscoverConfig::default(),
+        &expect![[r#"
         llama-cpp-8080 llama_cpp pid=100 ports=[8080] [100s] model=- version=- container=3f4e5a6b pod=6f3b1a2c
-        llama-cpp-8080-2 llama_cpp pid=200 ports=[8080] [200s] model=- version=- container=3f4e5a6b"#]]);
+        llama-cpp-8080-2 llama_cpp pid=200 ports=[8080] [200s] model=- version=- container=3f4e5a6b"#]],
+    );
 }
 
 #[test]
@@ -381,14 +401,18 @@ fn what_the_operator_names_is_found() {
         comms: vec!["my*".to_owned(), "nobody".to_owned()],
         ..DiscoverConfig::default()
     };
-    check(&host, discover, &expect![[r#"
+    check(
+        &host,
+        discover,
+        &expect![[r#"
         generic-9000 generic pid=50 ports=[9000] [50s 51s] model=m version=-
         generic-9001 generic pid=60 ports=[9001] [60s] model=- version=-
         generic-pid70 generic pid=70 ports=[] [70s] model=- version=-
           it listens on no TCP port (yet)
         ! pid 999: there is no such process (any more)
         ! comm nobody: no process has this name
-        ! port 9999: nobody listens on it"#]]);
+        ! port 9999: nobody listens on it"#]],
+    );
 }
 
 #[test]
@@ -440,7 +464,11 @@ fn configured_rules_name_kind_and_model() {
         builtin_rules: false,
         ..DiscoverConfig::default()
     };
-    check(&host, discover, &expect!["sglang-9000 sglang pid=50 ports=[9000] [50s] model=house-model version=-"]);
+    check(
+        &host,
+        discover,
+        &expect!["sglang-9000 sglang pid=50 ports=[9000] [50s] model=house-model version=-"],
+    );
 }
 
 #[test]
@@ -448,7 +476,11 @@ fn a_launcher_whose_child_serves_is_one_server() {
     let host = FakeHost::new(1000);
     host.process(50, 1, 1, &["/app/llama-server"]);
     host.process(51, 50, 1, &["/app/child"]).listen(3, 1, 8080);
-    check(&host, DiscoverConfig::default(), &expect!["llama-cpp-8080 llama_cpp pid=51 ports=[8080] [50s 51s] model=- version=-"]);
+    check(
+        &host,
+        DiscoverConfig::default(),
+        &expect!["llama-cpp-8080 llama_cpp pid=51 ports=[8080] [50s 51s] model=- version=-"],
+    );
 }
 
 #[test]
@@ -475,10 +507,14 @@ fn hostile_and_vanishing_processes_are_no_reason_to_stop() {
     fs::create_dir(host.root().join("11")).expect("mkdir");
     fs::create_dir(host.root().join("4294967296")).expect("mkdir");
     fs::write(host.root().join("12"), "a file").expect("write");
-    check(&host, DiscoverConfig::default(), &expect![[r#"
-        vllm-8000 vllm pid=9 ports=[] [9s] model=- version=-
-          it listens on no TCP port (yet)
-        vllm-8000-2 vllm pid=100 ports=[8000] [100s 101h 102w 103w] model=smollm2 version=0.32.0+cpu"#]]);
+    check(
+        &host,
+        DiscoverConfig::default(),
+        &expect![[r#"
+            vllm-8000 vllm pid=100 ports=[8000] [100s 101h 102w 103w] model=smollm2 version=0.32.0+cpu
+            vllm-8000-2 vllm pid=9 ports=[] [9s] model=- version=-
+              it listens on no TCP port (yet)"#]],
+    );
 }
 
 #[test]
@@ -577,5 +613,6 @@ fn no_engine_is_said_with_what_to_do() {
     expect![[r#"
         No engine found among 1 processes.
         Name a server that is not recognised with --port, --pid or --comm, or write a [[discover.rule]].
-    "#]].assert_eq(&String::from_utf8(text).expect("text"));
+    "#]]
+    .assert_eq(&String::from_utf8(text).expect("text"));
 }
