@@ -3,6 +3,7 @@
 use crate::read_yaml;
 use clap::Parser;
 use infertap::cli::{Cli, Command as Subcommand};
+use infertap::config::SocketProbe;
 use infertap_tests::deployed::repository;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -188,25 +189,38 @@ fn the_daemonsets_ports_and_probes_agree() {
 
 #[test]
 fn systemd_and_kubernetes_give_the_same_capabilities_and_the_docs_explain_each() {
-    let kubernetes: BTreeSet<_> = strings(&container(&daemonset())["securityContext"]["capabilities"]["add"])
-        .into_iter()
-        .collect();
-    let unit = text("deploy/systemd/infertap.service");
-    let bounding = unit
-        .lines()
-        .find_map(|l| l.strip_prefix("CapabilityBoundingSet="))
-        .expect("a bounding set");
-    let systemd: BTreeSet<_> = bounding
-        .split_whitespace()
-        .map(|c| c.strip_prefix("CAP_").expect("CAP_…").to_owned())
-        .collect();
-    assert_eq!(kubernetes, systemd);
+    let mut kubernetes: BTreeSet<_> =
+        strings(&container(&daemonset())["securityContext"]["capabilities"]["add"])
+            .into_iter()
+            .collect();
     let readme = text("deploy/README.md");
-    for capability in kubernetes {
+    for capability in &kubernetes {
         assert!(
             readme.contains(&format!("| `{capability}` |")),
             "deploy/README.md does not explain {capability}"
         );
+        let flag = format!("--cap-add={capability} ");
+        assert!(
+            readme.contains(&flag),
+            "deploy/README.md: docker run lacks {flag}"
+        );
+    }
+    let unit = text("deploy/systemd/infertap.service");
+    assert!(
+        unit.lines().any(|line| line == "LimitMEMLOCK=infinity"),
+        "in place of SYS_RESOURCE"
+    );
+    kubernetes.remove("SYS_RESOURCE");
+    for key in ["CapabilityBoundingSet=", "AmbientCapabilities="] {
+        let list = unit
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .expect("a list of capabilities");
+        let systemd: BTreeSet<_> = list
+            .split_whitespace()
+            .map(|c| c.strip_prefix("CAP_").expect("CAP_…").to_owned())
+            .collect();
+        assert_eq!(kubernetes, systemd, "{key}");
     }
 }
 
@@ -335,6 +349,25 @@ fn the_agent_understands_every_command_line_that_starts_it() {
         .iter()
         .any(|mount| config.parent().map(Path::as_os_str) == mount["mountPath"].as_str().map(AsRef::as_ref));
     assert!(mounted, "{} is mounted", config.display());
+
+    let mut arguments = strings(&container(&daemonset())["args"]);
+    let patch = document("deploy/kubernetes/overlays/uprobe/uprobe.yaml");
+    arguments.extend(
+        patch
+            .as_array()
+            .expect("operations")
+            .iter()
+            .filter(|operation| {
+                operation["path"]
+                    .as_str()
+                    .is_some_and(|path| path.ends_with("/args/-"))
+            })
+            .map(|operation| operation["value"].as_str().expect("an argument").to_owned()),
+    );
+    assert_eq!(
+        run_arguments(&arguments).settings.socket_probe,
+        Some(SocketProbe::Uprobe)
+    );
 
     let unit = text("deploy/systemd/infertap.service");
     let start = unit
