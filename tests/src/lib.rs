@@ -2,6 +2,7 @@
 //! of the agent's records with a client's own truth.
 
 pub mod agent;
+pub mod bpf_census;
 pub mod bpf_stamp;
 pub mod child;
 pub mod clock;

@@ -12,6 +12,7 @@ mod interrupt;
 mod privilege;
 mod run;
 mod sh;
+mod test;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -31,6 +32,8 @@ enum Command {
     Ebpf(ebpf::Args),
     /// Run the agent on this host, or with --demo on a real llama.cpp server with real traffic
     Run(run::Args),
+    /// Run the tests, layer by layer; fails where this machine should be able and is not
+    Test(test::Args),
     /// Run every fuzz target for a while
     Fuzz(fuzz::Args),
     /// Rewrite the expectations of snapshot and golden tests
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Ebpf(args) => ebpf::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bless(args) => bless::run(&args),
         Command::Tidy(args) => tidy::run(&args),

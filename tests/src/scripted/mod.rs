@@ -4,11 +4,13 @@
 //! own `script` member ([`Script`]).
 
 pub mod garbage;
+mod process;
 mod reply;
 mod request;
 mod script;
 mod socket;
 
+pub use process::ServerProcess;
 pub use script::{HeadStyle, Script, WriteStyle};
 pub use socket::{Address, Calls, Socket};
 

@@ -1,0 +1,84 @@
+//! The scripted server as a child process, with what it wrote down.
+//!
+//! Owns: starting `scripted-server` and reading its truth file. Refuses: serving (the executable's work).
+
+use super::{Address, ServerTruth};
+use crate::child::Child;
+use anyhow::{Context, Result};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A running scripted server. Ends when dropped.
+#[derive(Debug)]
+pub struct ServerProcess {
+    /// Where it listens.
+    pub address: Address,
+    truth: PathBuf,
+    child: Child,
+}
+
+impl ServerProcess {
+    /// Starts `binary` with `arguments`; its truth file is in `folder`.
+    pub fn start(binary: &Path, folder: &Path, arguments: &[&str]) -> Result<ServerProcess> {
+        let truth = folder.join("truth.jsonl");
+        let mut command = Command::new(binary);
+        command.args(arguments).arg("--truth").arg(&truth);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = Child::spawn_as_is("the scripted server", command, &folder.join("server.log"))?;
+        let mut line = String::new();
+        BufReader::new(child.take_stdout().context("no standard output")?).read_line(&mut line)?;
+        let hello: serde_json::Value =
+            serde_json::from_str(&line).with_context(|| format!("the scripted server said `{line}`"))?;
+        let address = hello["listening"]
+            .as_str()
+            .context("it names no address")?
+            .parse()?;
+        Ok(ServerProcess {
+            address,
+            truth,
+            child,
+        })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// What it wrote down, once there are `count` lines; an error after ten seconds.
+    pub fn truths(&self, count: usize) -> Result<Vec<ServerTruth>> {
+        let start = Instant::now();
+        loop {
+            let text = fs::read_to_string(&self.truth).unwrap_or_default();
+            let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
+            let truths: Vec<ServerTruth> = complete
+                .lines()
+                .map(serde_json::from_str)
+                .collect::<Result<_, _>>()?;
+            if truths.len() >= count {
+                return Ok(truths);
+            }
+            anyhow::ensure!(
+                start.elapsed() < Duration::from_secs(10),
+                "{} of {count} truths after 10 s",
+                truths.len()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.ended().is_none()
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(mut self) {
+        self.child.kill();
+    }
+}

@@ -1,0 +1,257 @@
+//! The agent, as root, on a real engine, which it has to find by itself.
+//!
+//! Run by `cargo xtask test`, which sets the engine up and builds the agent. `INFERTAP_TEST_ENGINE` names the engine
+//! (`llama` or `vllm`), `INFERTAP_TEST_TARGET` the folder that holds `engines/`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use infertap_tests::{
+    agent::{Agent, Record, Start},
+    bpf_census, clock,
+    compare::compare,
+    engines::{self, Engine, Kind, MODEL},
+    load::{ClientTruth, Connection, Load, Mix, Outcome, Plan, mixed},
+};
+use serde_json::json;
+use std::{
+    path::{Path, PathBuf},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// One engine serves all tests in turn; starting vLLM takes a minute.
+static ENGINE: LazyLock<Mutex<Engine>> = LazyLock::new(|| Mutex::new(start_engine(0)));
+
+fn kind() -> Kind {
+    std::env::var("INFERTAP_TEST_ENGINE").map_or(Kind::Llama, |name| name.parse().unwrap())
+}
+
+fn engines_folder() -> PathBuf {
+    let target = std::env::var_os("INFERTAP_TEST_TARGET").expect("run live tests with `cargo xtask test`");
+    engines::folder(Path::new(&target)).unwrap()
+}
+
+fn start_engine(port: u16) -> Engine {
+    // The last core is the client's.
+    let cores = (0..clock::cores().saturating_sub(1).max(1)).collect();
+    Engine::start(
+        kind(),
+        &engines_folder(),
+        &engines::Start {
+            port,
+            cores,
+            log: None,
+        },
+    )
+    .unwrap()
+}
+
+fn engine() -> MutexGuard<'static, Engine> {
+    ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The agent on whatever it discovers, and only the requests of this engine: others may serve on this host too.
+struct Watch {
+    agent: Agent,
+    suffix: String,
+    _folder: tempfile::TempDir,
+}
+
+fn watch(engine: &Engine) -> Watch {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Agent::start(&Start::for_test(folder.path(), &[]).unwrap()).unwrap();
+    let watch = Watch {
+        agent,
+        suffix: format!("-{}", engine.address.port()),
+        _folder: folder,
+    };
+    watch.wait_engine(engine.pid());
+    watch
+}
+
+impl Watch {
+    /// Waits until the agent lists the engine with this process; how long that took.
+    fn wait_engine(&self, pid: u32) -> Duration {
+        let start = Instant::now();
+        loop {
+            let engines = self.agent.engines().unwrap();
+            let all = engines["engines"].as_array().cloned().unwrap_or_default();
+            let ours = all.iter().any(|engine| {
+                let id = engine["id"].as_str().unwrap_or_default();
+                id.ends_with(&self.suffix)
+                    && engine["pids"]
+                        .as_array()
+                        .is_some_and(|pids| pids.contains(&json!(pid)))
+            });
+            if ours {
+                return start.elapsed();
+            }
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "not found: {engines}\n{}",
+                self.agent.log_tail()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn records(&self, count: usize) -> Vec<Record> {
+        self.agent
+            .wait_requests(count, Duration::from_secs(10), |record| {
+                record.engine.ends_with(&self.suffix)
+            })
+            .unwrap()
+    }
+}
+
+fn stream(max_tokens: u32) -> Plan {
+    let extra = json!({"stream": true, "stream_options": {"include_usage": true}, "max_tokens": max_tokens,
+        "ignore_eos": true, "temperature": 0});
+    Plan::chat("stream", MODEL, "Tell me a long story.", &extra)
+}
+
+#[test]
+fn two_hundred_mixed_requests_are_each_seen_once_and_right() {
+    let engine = engine();
+    let watch = watch(&engine);
+    let mix = Mix {
+        model: MODEL.to_owned(),
+        seed: 7,
+        prompt_words: (5, 60),
+        max_tokens: (4, 32),
+        checks_model: kind() == Kind::Vllm,
+    };
+    let load = Load {
+        address: engine.address.clone(),
+        concurrency: 8,
+        core: Some(clock::cores() - 1),
+    };
+    let start = Instant::now();
+    let truths = load.run_all(mixed(mix).take(200).collect());
+    println!("200 requests in {:.1} s", start.elapsed().as_secs_f64());
+    let records = watch.records(200);
+    let comparison = compare(&truths, &records);
+    println!("{}", comparison.report());
+    let problems = &comparison.problems;
+    assert!(
+        problems.is_empty(),
+        "{} problems:\n{}\n{}",
+        problems.len(),
+        problems.join("\n"),
+        watch.agent.log_tail()
+    );
+    let with_usage = truths
+        .iter()
+        .filter(|truth| truth.completion_tokens.is_some())
+        .count();
+    assert!(with_usage >= 100, "only {with_usage} responses carried usage");
+    assert!(comparison.ttft.len() >= 100 && comparison.e2e.len() >= 150);
+    assert!(
+        comparison.ttft.percentile(95.0) <= 0.002,
+        "TTFT is off by more than 2 ms at P95"
+    );
+    assert!(
+        comparison.e2e.percentile(95.0) <= 0.002,
+        "end-to-end time is off by more than 2 ms at P95"
+    );
+
+    let metrics = watch.agent.metrics().unwrap();
+    let of_model = |name: &str| metrics.sum(name, &[("model", MODEL)]);
+    let tokens = |of: fn(&Record) -> Option<u64>| {
+        records
+            .iter()
+            .filter(|record| record.model == MODEL)
+            .filter_map(of)
+            .sum::<u64>() as f64
+    };
+    assert!((of_model("llm_input_tokens_total") - tokens(|r| r.input_tokens)).abs() < 0.5);
+    assert!((of_model("llm_output_tokens_total") - tokens(|r| r.output_tokens)).abs() < 0.5);
+    let running = metrics.select("llm_requests_running", &[]);
+    let ours = running.filter(|sample| {
+        sample
+            .label("engine")
+            .is_some_and(|id| id.ends_with(&watch.suffix))
+    });
+    assert!(
+        ours.map(|sample| sample.value).sum::<f64>().abs() < 0.5,
+        "requests are still said to run"
+    );
+    let dropped = metrics.sum("infertap_events_dropped_total", &[]);
+    assert!(dropped.abs() < 0.5, "{dropped} events were dropped");
+}
+
+#[test]
+fn an_agent_that_comes_late_says_so_and_gets_the_next_request_right() {
+    let engine = engine();
+    let mut connection = Connection::open(&engine.address).unwrap();
+    let long = stream(600);
+    let mut first = connection.send(&long);
+    std::thread::sleep(Duration::from_millis(700));
+    let watch = watch(&engine);
+    connection.receive(&long, &mut first);
+    let second = connection.exchange(&stream(10));
+    assert_eq!(
+        (first.outcome, second.outcome),
+        (Outcome::Complete, Outcome::Complete)
+    );
+    let records = watch.records(2);
+    let of = |truth: &ClientTruth| {
+        records
+            .iter()
+            .filter(|record| record.response_id == truth.response_id)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let late = of(&first);
+    assert_eq!(late.len(), 1, "{records:#?}\n{}", watch.agent.log_tail());
+    assert_eq!(late[0].status, "incomplete");
+    let after = of(&second);
+    let problems = compare(&[second], &after).problems;
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+#[test]
+fn a_killed_agent_disturbs_nothing_and_leaves_no_program() {
+    let mut engine = engine();
+    let watch = watch(&engine);
+    let programs = bpf_census::programs_of(watch.agent.pid()).unwrap();
+    assert!(!programs.is_empty());
+    let mut connection = Connection::open(&engine.address).unwrap();
+    let plan = stream(100);
+    let mut truth = connection.send(&plan);
+    std::thread::sleep(Duration::from_millis(200));
+    watch.agent.kill();
+    connection.receive(&plan, &mut truth);
+    assert_eq!(
+        (truth.outcome, truth.completion_tokens),
+        (Outcome::Complete, Some(100)),
+        "{truth:?}"
+    );
+    assert!(engine.is_running());
+    let start = Instant::now();
+    while !(&bpf_census::loaded_programs().unwrap() & &programs).is_empty() {
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "programs of the killed agent are still loaded"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_restarted_engine_is_found_within_two_seconds() {
+    let mut shared = engine();
+    let watch = watch(&shared);
+    let port = shared.address.port();
+    let old = std::mem::replace(&mut *shared, start_engine(0));
+    old.stop();
+    // The one that took its place serves the other tests; this one is only for this test.
+    let restarted = start_engine(port);
+    let took = watch.wait_engine(restarted.pid());
+    println!("the restarted engine was watched {took:?} after it served");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let truth = Connection::open(&restarted.address).unwrap().exchange(&stream(5));
+    let records = watch.records(1);
+    let problems = compare(std::slice::from_ref(&truth), &records).problems;
+    assert!(problems.is_empty(), "{problems:#?}\n{}", watch.agent.log_tail());
+}

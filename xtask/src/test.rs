@@ -1,0 +1,153 @@
+//! `cargo xtask test`: every layer of the tests that this machine can run, and a failure where it should and can't.
+//!
+//! Owns: the order of the layers, what each needs, the summary. Refuses: skipping in silence: a layer that was not asked
+//! for is named as such.
+
+use crate::{build, fuzz, privilege, sh};
+use anyhow::{Context, Result, bail};
+use infertap_tests::engines::{self, Kind};
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// Run the tests.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The engine of the live tests: llama or vllm (which is 6 GB to set up)
+    #[arg(long, default_value = "llama")]
+    engine: Kind,
+    /// Only these layers
+    #[arg(long, value_enum)]
+    layer: Vec<Layer>,
+    /// Seconds for each fuzz target
+    #[arg(long, default_value_t = 10)]
+    fuzz_seconds: u64,
+    /// Only live tests whose names contain this
+    #[arg(long)]
+    filter: Option<String>,
+}
+
+/// Layers, as DESIGN numbers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Layer {
+    /// 1, 2, 4 and 5: tables, properties, golden replays, contracts; needs nothing
+    Host,
+    /// 3: fuzz targets, each for a while; needs a C++ compiler
+    Fuzz,
+    /// 6: live, on real sockets and a real engine; needs root
+    Live,
+    /// 7: another kernel in a virtual machine; needs QEMU
+    Kernel,
+}
+
+const ALL: [Layer; 4] = [Layer::Host, Layer::Fuzz, Layer::Live, Layer::Kernel];
+
+/// Entry of the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen = |layer: &Layer| args.layer.is_empty() || args.layer.contains(layer);
+    let mut results: Vec<(Layer, Duration, Result<()>)> = Vec::new();
+    for layer in ALL.into_iter().filter(chosen) {
+        eprintln!("\n== layer {layer:?} ==");
+        let start = Instant::now();
+        let result = match layer {
+            Layer::Host => host(),
+            Layer::Fuzz => fuzz::all(args.fuzz_seconds),
+            Layer::Live => live(args),
+            Layer::Kernel => kernel(),
+        };
+        if let Err(error) = &result {
+            eprintln!("layer {layer:?}: {error:#}");
+        }
+        results.push((layer, start.elapsed(), result));
+    }
+    println!();
+    for layer in ALL {
+        match results.iter().find(|(of, _, _)| *of == layer) {
+            None => println!("layer {layer:?}: not asked for"),
+            Some((_, time, Ok(()))) => println!("layer {layer:?}: ok in {:.0} s", time.as_secs_f64()),
+            Some((_, time, Err(error))) => {
+                println!(
+                    "layer {layer:?}: FAILED after {:.0} s: {error:#}",
+                    time.as_secs_f64()
+                );
+            }
+        }
+    }
+    let failed = results.iter().filter(|(_, _, result)| result.is_err()).count();
+    if failed > 0 {
+        bail!("{failed} of {} layers failed", results.len());
+    }
+    Ok(())
+}
+
+fn host() -> Result<()> {
+    sh::run(sh::cargo().args(["test", "--workspace", "--no-fail-fast"]))
+}
+
+/// Runs every live test executable as root, one test at a time: they share the machine's cores and its kernel.
+fn live(args: &Args) -> Result<()> {
+    let through = privilege::words("the live tests")?;
+    let agent = build::agent()?;
+    let target = build::target_folder()?;
+    engines::install(args.engine, &engines::folder(&target)?)?;
+    let tests = build::tests(&[
+        "--package",
+        "infertap-tests",
+        "--features",
+        "live",
+        "--test",
+        "live_*",
+    ])?;
+    let engine = format!("{:?}", args.engine).to_lowercase();
+    let mut failed = Vec::new();
+    for (name, executable) in tests {
+        let mut words = through.clone();
+        words.push(executable.display().to_string());
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .args(["--test-threads=1", "--nocapture"])
+            .args(&args.filter);
+        let pairs: [(&str, &Path); 2] = [("INFERTAP_BIN", &agent), ("INFERTAP_TEST_TARGET", &target)];
+        command
+            .current_dir(sh::root().join("tests"))
+            .env("INFERTAP_TEST_ENGINE", &engine)
+            .envs(pairs);
+        if let Err(error) = sh::run(&mut command) {
+            failed.push(format!("{name}: {error:#}"));
+        }
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        bail!("{}", failed.join("; "))
+    }
+}
+
+fn kernel() -> Result<()> {
+    let agent = build::agent()?;
+    let server = build::binary("infertap-tests", "scripted-server", &["--release"])?;
+    let target = build::target_folder()?;
+    let tests = build::tests(&[
+        "--package",
+        "infertap-tests",
+        "--features",
+        "live",
+        "--test",
+        "kernel",
+    ])?;
+    let (_, executable) = tests.first().context("cargo built no kernel test")?;
+    let pairs = [
+        ("INFERTAP_BIN", &agent),
+        ("INFERTAP_SCRIPTED_SERVER", &server),
+        ("INFERTAP_TEST_TARGET", &target),
+    ];
+    sh::run(
+        Command::new(executable)
+            .arg("--nocapture")
+            .current_dir(sh::root().join("tests"))
+            .envs(pairs),
+    )
+}
