@@ -1,0 +1,107 @@
+//! The agent, as root, with a real Prometheus that scrapes it: every shipped query is answered, with the labels that
+//! the panels name, while requests of every outcome run.
+//!
+//! Run by `cargo xtask test`, which builds the agent and names it in `INFERTAP_BIN`. Needs Debian's package `prometheus`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use infertap_tests::{
+    agent::{Agent, Start},
+    deployed::evaluate,
+    load::{Load, Plan},
+    scripted::{Address, ServerProcess},
+};
+use serde_json::json;
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+/// Panels of what sockets alone cannot tell; their descriptions say so.
+const TOLD_BY_SOME_ENGINES: [&str; 3] = [
+    "Cached share of input",
+    "Cached and reasoning tokens",
+    "Queue and prefill",
+];
+
+/// Requests that succeed, fail, are refused, and are given up, without end.
+fn plans() -> impl Iterator<Item = Plan> + Send {
+    let outcomes = [
+        (json!({"chunks": 6, "gap_us": 500}), None),
+        (json!({"chunks": 40, "gap_us": 2000}), Some(3)),
+        (json!({"status": 500}), None),
+        (json!({"status": 404}), None),
+    ];
+    (0..).map(move |index| {
+        let (script, cancel_after) = &outcomes[index % outcomes.len()];
+        let extra = json!({"stream": true, "stream_options": {"include_usage": true}, "script": script});
+        Plan {
+            index,
+            cancel_after: *cancel_after,
+            ..Plan::chat("mixed", "model-a", "hello", &extra)
+        }
+    })
+}
+
+#[test]
+fn prometheus_gets_an_answer_to_every_shipped_query() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ServerProcess::start(
+        Path::new(env!("CARGO_BIN_EXE_scripted-server")),
+        folder.path(),
+        &[],
+    )
+    .unwrap();
+    let pid = server.pid().to_string();
+    let agent = Agent::start(&Start::for_test(folder.path(), &["--pid", &pid]).unwrap()).unwrap();
+    let Address::Tcp(target) = agent.address else {
+        panic!("the agent listens on TCP");
+    };
+    let load = Load {
+        address: server.address.clone(),
+        concurrency: 3,
+        core: None,
+    };
+    let stop = AtomicBool::new(false);
+    let answers = thread::scope(|scope| {
+        scope.spawn(|| load.run(plans(), &stop, &|_| {}));
+        let answers = evaluate(target);
+        stop.store(true, Ordering::Relaxed);
+        answers
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", agent.log_tail()));
+
+    let silent: BTreeSet<_> = answers
+        .iter()
+        .filter(|answer| answer.series == 0)
+        .filter_map(|answer| answer.query.origin.strip_prefix("panel ")?.split_once(", query "))
+        // Of the table, the columns of cached and reasoning tokens.
+        .filter(|(panel, query)| !(*panel == "Tokens by model and scene" && ["D", "E"].contains(query)))
+        .map(|(panel, _)| panel)
+        .collect();
+    let unexpected: Vec<_> = silent
+        .iter()
+        .filter(|panel| !TOLD_BY_SOME_ENGINES.contains(panel))
+        .collect();
+    assert!(
+        unexpected.is_empty(),
+        "nothing on the panels {unexpected:?}\n{}",
+        agent.log_tail()
+    );
+    let firing = |name: &str| {
+        answers
+            .iter()
+            .any(|answer| answer.query.origin == format!("rule {name}") && answer.series > 0)
+    };
+    assert!(firing("InfertapErrorRateHigh"), "a quarter of the requests fail");
+    for quiet in [
+        "InfertapDown",
+        "InfertapProbeDown",
+        "InfertapTtftHigh",
+        "InfertapLabelOverflow",
+    ] {
+        assert!(!firing(quiet), "{quiet} without a cause");
+    }
+}
