@@ -102,7 +102,9 @@ pub fn replay(
             }
             Frame::Header(_) | Frame::End(_) => continue,
         };
-        clock.advance(event.at, &mut |now| pipeline.advance(now, &mut out));
+        clock.advance(event.at, &mut |now| {
+            pipeline.advance(now, &mut out);
+        });
         summary.span = Some(match summary.span {
             None => (event.at, event.at),
             Some((first, last)) => (first.min(event.at), last.max(event.at)),
@@ -115,7 +117,7 @@ pub fn replay(
     if let Some(Ending::Complete(totals)) = reader.ending() {
         summary.totals = Some(totals);
         clock.advance(totals.ended_monotonic_ns, &mut |now| {
-            pipeline.advance(now, &mut out)
+            pipeline.advance(now, &mut out);
         });
     }
     if let Some(now) = clock.latest {

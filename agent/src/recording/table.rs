@@ -11,7 +11,7 @@ use std::io::{self, Write};
 pub(super) fn head(out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:>9}  {:<16} {:<24} {:<18} {:<12} {:>4} {:>7} {:>7} {:>9} {:>9} {:>9}  {}",
+        "{:>9}  {:<16} {:<24} {:<18} {:<12} {:>4} {:>7} {:>7} {:>9} {:>9} {:>9}  FINISH",
         "START s",
         "ENGINE",
         "MODEL",
@@ -22,8 +22,7 @@ pub(super) fn head(out: &mut dyn Write) -> io::Result<()> {
         "OUT",
         "TTFT ms",
         "TPOT ms",
-        "E2E ms",
-        "FINISH"
+        "E2E ms"
     )
 }
 
@@ -37,7 +36,7 @@ pub(super) fn row(out: &mut dyn Write, record: &RequestRecord, origin: Option<Na
     let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let mut finish = text(record.finish_reason.as_deref().map(printable));
     if !record.incomplete.is_empty() {
-        finish.push_str(&format!(" ({})", record.incomplete.join(", ")));
+        finish = format!("{finish} ({})", record.incomplete.join(", "));
     }
     writeln!(
         out,

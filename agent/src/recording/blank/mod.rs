@@ -7,12 +7,17 @@
 mod body;
 mod head;
 mod json;
+mod marks;
+mod members;
 mod side;
 mod sse;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, record_flag};
-use side::{Side, Told};
+use marks::Told;
+use side::Side;
 use std::collections::HashMap;
 
 /// Connections whose place is kept; past it the least recently active quarter is forgotten, and blanked whole until
@@ -86,13 +91,14 @@ impl Blanker {
             side.begin_at(header.offset);
             side
         });
+        let requests = side.carries_requests();
         let Told { methods, upgraded } = side.piece(header.offset, u64::from(header.len), payload);
         if methods.is_empty() && !upgraded {
             return;
         }
         let other = other.get_or_insert_with(|| {
             let late = header.flags & record_flag::LATE != 0;
-            Side::new(!carries_requests(header, direction, payload), late)
+            Side::new(!requests, late)
         });
         for method in &methods {
             other.expect(method);

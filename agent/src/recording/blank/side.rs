@@ -1,16 +1,17 @@
 //! Blanks one direction of one connection.
 //!
 //! Owns: running the core's decoder beside the line and body machines, and comparing what the two find. Where they agree,
-//! each byte goes to the machine that knows what it is; where they don't, or where bytes are missing, everything is
-//! zeros until the decoder finds a whole head again. Refuses: trusting either alone.
+//! each byte goes to the machine that knows what it is; where they don't, or where bytes are missing, nothing passes
+//! until the decoder finds a whole head again, but the facts of stream events that certainly are some. Refuses: trusting
+//! either alone.
 
 use super::body::BodyBlank;
 use super::head::{LineBlank, Signal};
-use infertap_core::Anomaly;
-use infertap_core::wire::http1::{Decoder, Head, HttpEvent};
+use super::marks::{Mark, Parts, Told, note};
+use super::sse::SseBlank;
+use infertap_core::wire::http1::{Decoder, HttpEvent};
 use memchr::{memchr_iter, memmem};
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// State of one direction.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Side {
     requests: bool,
     lines: LineBlank,
     body: BodyBlank,
+    /// For what is written while the place is lost.
+    rest: SseBlank,
     place: Place,
     /// Stream offset of the next byte.
     expected: u64,
@@ -30,37 +33,10 @@ pub(super) struct Side {
 enum Place {
     /// Machines and decoder agree on the place.
     Known,
-    /// They don't: zeros until the decoder finds a head.
+    /// They don't, until the decoder finds a head. Responses may be the rest of a stream that was joined late.
     Lost,
     /// Not HTTP, or no longer: zeros for good.
     Closed,
-}
-
-/// What the decoder found, reduced to what matters here, in stream order.
-#[derive(Debug)]
-enum Mark {
-    Head {
-        body: BodyBlank,
-        bytes: u64,
-        informational: bool,
-    },
-    Framing,
-    End {
-        truncated: bool,
-    },
-    Upgraded,
-    Missing(u64),
-    Broken,
-    Foreign,
-}
-
-/// What the other direction has to be told.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    /// Methods of requests, in order.
-    pub(super) methods: Vec<String>,
-    /// The connection is no longer HTTP.
-    pub(super) upgraded: bool,
 }
 
 impl Side {
@@ -79,10 +55,16 @@ impl Side {
             requests,
             lines: LineBlank::new(requests),
             body: BodyBlank::Opaque,
+            rest: SseBlank::unsure(),
             place: if late { Place::Lost } else { Place::Known },
             expected: 0,
             original: Vec::new(),
         }
+    }
+
+    /// Whether it carries requests.
+    pub(super) fn carries_requests(&self) -> bool {
+        self.requests
     }
 
     /// Nothing more on this connection is HTTP.
@@ -103,17 +85,21 @@ impl Side {
     /// Blanks the captured bytes of a piece: it stands for `len` stream bytes from `offset` on.
     pub(super) fn piece(&mut self, offset: u64, len: u64, captured: &mut [u8]) -> Told {
         let mut told = Told::default();
-        if offset < self.expected {
-            // Seen before, or out of order: the core does not read it either.
-            zero(captured);
+        // What was there before is not taken twice, nor is it by the core.
+        let seen = usize::try_from(self.expected.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let (again, captured) = captured.split_at_mut(seen.min(captured.len()));
+        zero(again);
+        let end = offset.saturating_add(len.max(again.len() as u64 + captured.len() as u64));
+        let offset = offset.max(self.expected);
+        if end <= offset {
             return told;
         }
         self.missing(offset - self.expected, &mut told);
         if !captured.is_empty() {
             self.feed(captured, &mut told);
         }
-        self.missing(len.saturating_sub(captured.len() as u64), &mut told);
-        self.expected = offset.saturating_add(len.max(captured.len() as u64));
+        self.missing(end - offset - captured.len() as u64, &mut told);
+        self.expected = end;
         told
     }
 
@@ -125,6 +111,7 @@ impl Side {
         self.decoder.gap(len, &mut |event| {
             note(event, told, &mut marks);
         });
+        self.rest.gap();
         if self.place == Place::Lost {
             return;
         }
@@ -212,7 +199,7 @@ impl Side {
                     if informational {
                         self.lines.message_done();
                     } else {
-                        self.body = body;
+                        self.body = *body;
                     }
                 }
                 Signal::MessageEnd => {
@@ -252,7 +239,23 @@ impl Side {
 
     fn lose(&mut self, rest: &mut [u8]) {
         zero(rest);
+        self.rest.gap();
         self.place = Place::Lost;
+    }
+
+    /// Blanks bytes of which only the direction is known. The core reads the rest of a stream that it joined late; so
+    /// do we, from the first event that certainly is one.
+    fn unplaced(&mut self, bytes: &mut [u8]) {
+        if self.requests || signature(bytes) > 0 {
+            zero(bytes);
+            return;
+        }
+        if begins_event(bytes) {
+            self.rest = SseBlank::new();
+        }
+        for byte in bytes {
+            *byte = self.rest.byte(*byte);
+        }
     }
 
     /// After the place was lost: goes on from a head that the decoder has found, or that may begin here.
@@ -272,15 +275,16 @@ impl Side {
             // A head of which only the beginning is here may be one: lines alone pass nothing but listed words. It is
             // believed once its end agrees with the decoder's.
             if end == Some(true) || (end.is_none() && found.is_none() && start == 0) {
-                zero(&mut bytes[..start]);
+                self.unplaced(&mut bytes[..start]);
                 parts.drop_before_head();
+                self.rest.gap();
                 self.place = Place::Known;
                 self.lines = LineBlank::new(self.requests);
                 self.walk(bytes, start, parts);
                 return;
             }
         }
-        zero(bytes);
+        self.unplaced(bytes);
         if parts.current.iter().any(|mark| matches!(mark, Mark::Foreign)) {
             self.place = Place::Closed;
         }
@@ -312,84 +316,16 @@ fn starts(requests: bool, bytes: &[u8]) -> Vec<usize> {
         .collect()
 }
 
-/// The decoder's findings in one feed: ranges of body, each with the marks before it.
-#[derive(Debug, Default)]
-struct Parts {
-    done: Vec<(Range<usize>, VecDeque<Mark>)>,
-    /// Marks since the last body.
-    current: VecDeque<Mark>,
-    /// A body slice did not lie within the bytes that were fed.
-    strange: bool,
-}
-
-impl Parts {
-    fn body(&mut self, fed: &[u8], slice: &[u8]) {
-        let start = (slice.as_ptr() as usize).wrapping_sub(fed.as_ptr() as usize);
-        match start.checked_add(slice.len()) {
-            Some(end) if end <= fed.len() => {
-                self.done.push((start..end, std::mem::take(&mut self.current)));
-            }
-            _ => self.strange = true,
-        }
-    }
-
-    fn first_head(&self) -> Option<u64> {
-        let before_bodies = self.done.iter().flat_map(|(_, marks)| marks);
-        before_bodies.chain(&self.current).find_map(|mark| match mark {
-            Mark::Head { bytes, .. } => Some(*bytes),
-            _ => None,
-        })
-    }
-
-    /// Forgets what was found before the first head.
-    fn drop_before_head(&mut self) {
-        let has_head = |marks: &VecDeque<Mark>| marks.iter().any(|mark| matches!(mark, Mark::Head { .. }));
-        let first = self
-            .done
-            .iter()
-            .position(|(_, marks)| has_head(marks))
-            .unwrap_or(self.done.len());
-        self.done.drain(..first);
-        let marks = self
-            .done
-            .first_mut()
-            .map_or(&mut self.current, |(_, marks)| marks);
-        while marks
-            .front()
-            .is_some_and(|mark| !matches!(mark, Mark::Head { .. } | Mark::Foreign))
-        {
-            marks.pop_front();
-        }
-    }
-}
-
-/// Reduces an event (any but a body) to its mark.
-fn note(event: HttpEvent<'_>, told: &mut Told, marks: &mut VecDeque<Mark>) {
-    marks.push_back(match event {
-        HttpEvent::Head { head, bytes } => {
-            let body = BodyBlank::new(&head);
-            let informational =
-                matches!(&head, Head::Response(r) if (100..200).contains(&r.status) && r.status != 101);
-            if let Head::Request(request) = head {
-                told.methods.push(request.method);
-            }
-            Mark::Head {
-                body,
-                bytes,
-                informational,
-            }
-        }
-        HttpEvent::Framing(_) => Mark::Framing,
-        HttpEvent::End { truncated } => Mark::End { truncated },
-        HttpEvent::Upgraded => {
-            told.upgraded = true;
-            Mark::Upgraded
-        }
-        HttpEvent::BodyGap(len) => Mark::Missing(len),
-        HttpEvent::Anomaly(Anomaly::Gap) | HttpEvent::Body(_) => return,
-        HttpEvent::Anomaly(Anomaly::NotHttp | Anomaly::Tls | Anomaly::Http2) => Mark::Foreign,
-        HttpEvent::Anomaly(_) => Mark::Broken,
-    });
+/// Whether a piece begins with an event of JSON, perhaps behind the size line of a chunk. Within a JSON string the quote
+/// would be escaped, so what follows is no string's inside.
+fn begins_event(bytes: &[u8]) -> bool {
+    let digits = bytes.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let behind = match &bytes[digits..] {
+        [b'\r', b'\n', rest @ ..] if digits > 0 => rest,
+        _ => bytes,
+    };
+    let data = behind.strip_prefix(b"data:").unwrap_or_default();
+    data.strip_prefix(b" ").unwrap_or(data).starts_with(b"{\"")
 }
 
 /// Zeros, but for the bytes by which the core tells TLS and HTTP/2 from anything else.

@@ -63,6 +63,13 @@ impl SseBlank {
         }
     }
 
+    /// A machine somewhere in a stream.
+    pub(super) fn unsure() -> SseBlank {
+        let mut machine = SseBlank::new();
+        machine.gap();
+        machine
+    }
+
     /// Bytes are missing.
     pub(super) fn gap(&mut self) {
         self.line = Line::Unsure { empty: false };
