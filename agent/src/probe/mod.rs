@@ -1,1 +1,30 @@
-//! The kernel side: aya lives only here.
+//! The kernel side, seen from the agent: aya lives only here.
+//!
+//! Owns: loading and attaching the committed BPF object, its maps, and the ring buffer. Refuses: the meaning of
+//! records (the core's) and the choice of processes (discovery's). Dropping [`Probes`] detaches everything, and so does
+//! the end of the process, however it ends: nothing is pinned.
+
+pub mod attach;
+mod error;
+mod libc;
+mod loader;
+mod ring;
+mod targets;
+mod tracefs;
+
+pub use error::ProbeError;
+pub use loader::{OBJECT, ProbeOptions, Probes, SocketProbe};
+pub use ring::Ring;
+pub use targets::Targets;
+pub use tracefs::{Tracefs, fork_child_offset};
+
+/// Whether a probe runs; exported as `infertap_probe_up{probe}` and shown by `infertap doctor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeState {
+    /// Family and mode, as in `socket_tracepoint`.
+    pub probe: &'static str,
+    /// All its required parts are attached.
+    pub up: bool,
+    /// What is missing, and what to do.
+    pub detail: Option<String>,
+}

@@ -62,6 +62,8 @@ pub mod conn_state {
 pub mod conn_flag {
     /// Open before the agent saw it.
     pub const LATE: u8 = 1;
+    /// The end of the peer's stream was told.
+    pub const EOF: u8 = 2;
 }
 
 const _: () = assert!(size_of::<FdKey>() == 8);

@@ -18,6 +18,9 @@ pub const PIECE_LARGE: usize = 16384;
 /// For [`RecordKind::Data`], `offset` is the position of this piece in its direction's byte stream since the
 /// connection was first seen, and `len` how many stream bytes it stands for; `captured ≤ len` of them follow. So a
 /// reader sees exactly which bytes it did not get, whether they were over the budget or lost with a full ring.
+///
+/// For [`RecordKind::Close`], `offset` is how many bytes were written in all, and `len` and `call_len` are the lower
+/// and upper half of how many were read: a lost last piece shows too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct RecordHeader {

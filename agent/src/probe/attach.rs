@@ -1,0 +1,144 @@
+//! Which program goes where: tables, read by the loader, by `infertap doctor` and by the contract test.
+
+/// One tracepoint and the program that goes on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TracepointSpec {
+    /// Program in the object.
+    pub program: &'static str,
+    /// Tracepoint category.
+    pub category: &'static str,
+    /// Tracepoint name.
+    pub name: &'static str,
+    /// Without it the probe is not up. Calls that some architectures lack (`dup2` on arm64) are not required.
+    pub required: bool,
+}
+
+/// One libc function, its entry program, and the program on its return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LibcSpec {
+    /// Program at entry.
+    pub program: &'static str,
+    /// Program at return, where the result matters.
+    pub exit: Option<&'static str>,
+    /// Exported symbol.
+    pub symbol: &'static str,
+    /// Without it the probe is not up.
+    pub required: bool,
+}
+
+const fn enter(program: &'static str, name: &'static str) -> TracepointSpec {
+    TracepointSpec { program, category: "syscalls", name, required: true }
+}
+
+const fn maybe(program: &'static str, name: &'static str) -> TracepointSpec {
+    TracepointSpec { program, category: "syscalls", name, required: false }
+}
+
+const fn exit(name: &'static str) -> TracepointSpec {
+    enter("exit_call", name)
+}
+
+/// Socket family in tracepoint mode.
+pub const SOCKET_TRACEPOINTS: &[TracepointSpec] = &[
+    // Exits first: a call that begins between two attachments must find its exit probed, or it would stay in the table.
+    exit("sys_exit_read"),
+    exit("sys_exit_recvfrom"),
+    exit("sys_exit_readv"),
+    exit("sys_exit_recvmsg"),
+    exit("sys_exit_recvmmsg"),
+    exit("sys_exit_write"),
+    exit("sys_exit_sendto"),
+    exit("sys_exit_writev"),
+    exit("sys_exit_sendmsg"),
+    exit("sys_exit_sendmmsg"),
+    exit("sys_exit_sendfile64"),
+    exit("sys_exit_splice"),
+    maybe("exit_call", "sys_exit_accept"),
+    exit("sys_exit_accept4"),
+    exit("sys_exit_socket"),
+    exit("sys_exit_socketpair"),
+    exit("sys_exit_dup"),
+    maybe("exit_call", "sys_exit_dup2"),
+    exit("sys_exit_dup3"),
+    exit("sys_exit_fcntl"),
+    enter("enter_close", "sys_enter_close"),
+    enter("enter_shutdown", "sys_enter_shutdown"),
+    enter("enter_dup", "sys_enter_dup"),
+    maybe("enter_dup", "sys_enter_dup2"),
+    enter("enter_dup", "sys_enter_dup3"),
+    enter("enter_fcntl", "sys_enter_fcntl"),
+    enter("enter_socket", "sys_enter_socket"),
+    enter("enter_socketpair", "sys_enter_socketpair"),
+    enter("enter_connect", "sys_enter_connect"),
+    maybe("enter_accept", "sys_enter_accept"),
+    enter("enter_accept", "sys_enter_accept4"),
+    enter("enter_read", "sys_enter_read"),
+    enter("enter_recvfrom", "sys_enter_recvfrom"),
+    enter("enter_readv", "sys_enter_readv"),
+    enter("enter_recvmsg", "sys_enter_recvmsg"),
+    enter("enter_recvmmsg", "sys_enter_recvmmsg"),
+    enter("enter_write", "sys_enter_write"),
+    enter("enter_write", "sys_enter_sendto"),
+    enter("enter_writev", "sys_enter_writev"),
+    enter("enter_sendmsg", "sys_enter_sendmsg"),
+    enter("enter_sendmmsg", "sys_enter_sendmmsg"),
+    enter("enter_sendfile", "sys_enter_sendfile64"),
+    enter("enter_splice", "sys_enter_splice"),
+];
+
+/// Process family.
+pub const PROCESS_TRACEPOINTS: &[TracepointSpec] = &[
+    TracepointSpec { program: "process_exit", category: "sched", name: "sched_process_exit", required: true },
+    TracepointSpec { program: "process_exec", category: "sched", name: "sched_process_exec", required: true },
+    TracepointSpec { program: "process_fork", category: "sched", name: "sched_process_fork", required: true },
+    enter("enter_clone", "sys_enter_clone"),
+    maybe("enter_clone3", "sys_enter_clone3"),
+    maybe("enter_fork", "sys_enter_fork"),
+    maybe("enter_fork", "sys_enter_vfork"),
+];
+
+const fn sized(program: &'static str, symbol: &'static str) -> LibcSpec {
+    LibcSpec { program, exit: Some("libc_exit_size"), symbol, required: true }
+}
+
+const fn int(program: &'static str, symbol: &'static str) -> LibcSpec {
+    LibcSpec { program, exit: Some("libc_exit_int"), symbol, required: true }
+}
+
+const fn optional(spec: LibcSpec) -> LibcSpec {
+    LibcSpec { required: false, ..spec }
+}
+
+/// Socket family in uprobe mode. musl and older glibc lack some of the optional ones.
+pub const SOCKET_LIBC: &[LibcSpec] = &[
+    LibcSpec { program: "libc_close", exit: None, symbol: "close", required: true },
+    LibcSpec { program: "libc_shutdown", exit: None, symbol: "shutdown", required: true },
+    LibcSpec { program: "libc_connect", exit: None, symbol: "connect", required: true },
+    int("libc_accept", "accept"),
+    int("libc_accept", "accept4"),
+    int("libc_socket", "socket"),
+    // The descriptors come through memory: a return of 0 is success.
+    int("libc_socketpair", "socketpair"),
+    int("libc_dup", "dup"),
+    int("libc_dup", "dup2"),
+    int("libc_dup", "dup3"),
+    optional(int("libc_fcntl", "fcntl")),
+    optional(int("libc_fcntl", "fcntl64")),
+    sized("libc_read", "read"),
+    sized("libc_recv", "recv"),
+    sized("libc_recv", "recvfrom"),
+    sized("libc_readv", "readv"),
+    sized("libc_recvmsg", "recvmsg"),
+    optional(int("libc_recvmmsg", "recvmmsg")),
+    sized("libc_write", "write"),
+    sized("libc_write", "send"),
+    sized("libc_write", "sendto"),
+    sized("libc_writev", "writev"),
+    sized("libc_sendmsg", "sendmsg"),
+    optional(int("libc_sendmmsg", "sendmmsg")),
+    optional(sized("libc_sendfile", "sendfile")),
+    optional(sized("libc_sendfile", "sendfile64")),
+];
+
+/// Maps that the user side opens.
+pub const MAPS: &[&str] = &["TARGETS", "FDS", "CONNS", "CALLS", "FORKING", "DROPS", "EVENTS"];

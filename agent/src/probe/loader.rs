@@ -1,0 +1,236 @@
+//! Loads the committed BPF object, attaches its programs, hands out its maps.
+
+use super::attach::{LibcSpec, PROCESS_TRACEPOINTS, SOCKET_LIBC, SOCKET_TRACEPOINTS, TracepointSpec};
+use super::targets::abi;
+use super::{ProbeError, ProbeState, Ring, Targets, Tracefs, fork_child_offset, libc};
+use aya::programs::uprobe::{UProbeLinkId, UProbeScope};
+use aya::programs::{ProgramError, TracePoint, UProbe};
+use aya::{Ebpf, EbpfLoader};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+/// The committed BPF object: built by `cargo xtask ebpf`, byte-reproducible, checked by `cargo xtask ebpf --check`.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/infertap.bpf.o");
+
+/// How sockets are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SocketProbe {
+    /// Syscall tracepoints: sees every program; each socket call of any process on the host pays a map lookup.
+    #[default]
+    Tracepoint,
+    /// Uprobes on the C library of watched processes: dearer for them, free for all others; static binaries are not seen.
+    Uprobe,
+}
+
+/// What the loader needs to know.
+#[derive(Debug, Clone)]
+pub struct ProbeOptions {
+    /// How sockets are read.
+    pub socket_probe: SocketProbe,
+    /// Bytes of the ring buffer: a power of two, at least a page.
+    pub ring_bytes: u32,
+    /// Connections and descriptors in the kernel's tables.
+    pub max_connections: u32,
+    /// procfs, as the agent sees the host's processes.
+    pub procfs: PathBuf,
+}
+
+/// The loaded object and its links: dropping it detaches everything.
+#[derive(Debug)]
+pub struct Probes {
+    ebpf: Ebpf,
+    socket_probe: SocketProbe,
+    procfs: PathBuf,
+    libc_links: HashMap<u32, Vec<(&'static str, UProbeLinkId)>>,
+    states: Vec<ProbeState>,
+}
+
+impl Probes {
+    /// Loads and attaches. Runs on a thread of its own, because tracefs may have to be mounted for it alone.
+    ///
+    /// # Errors
+    /// Missing privilege, kernel feature or tracefs; each error says what to do.
+    pub fn load(options: &ProbeOptions) -> Result<(Probes, Targets, Ring), ProbeError> {
+        let options = options.clone();
+        std::thread::Builder::new()
+            .name("probe-loader".to_owned())
+            .spawn(move || Probes::load_here(&options))?
+            .join()
+            .unwrap_or_else(|_| Err(ProbeError::Ring(std::io::Error::other("the probe loader panicked"))))
+    }
+
+    fn load_here(options: &ProbeOptions) -> Result<(Probes, Targets, Ring), ProbeError> {
+        let tracefs = Tracefs::for_this_thread()?;
+        let child_offset = fork_child_offset(&tracefs)?;
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("EVENTS", options.ring_bytes)
+            .map_max_entries("FDS", options.max_connections)
+            .map_max_entries("CONNS", options.max_connections)
+            .override_global("CHILD_PID_OFFSET", &child_offset, true)
+            .load(OBJECT)
+            .map_err(Box::new)?;
+        let targets = Targets::new(
+            options.procfs.clone(),
+            take::<aya::maps::HashMap<_, u32, abi::Target>>(&mut ebpf, "TARGETS")?,
+            take::<aya::maps::HashMap<_, abi::FdKey, u64>>(&mut ebpf, "FDS")?,
+            take::<aya::maps::HashMap<_, u64, abi::Conn>>(&mut ebpf, "CONNS")?,
+            take::<aya::maps::PerCpuArray<_, u64>>(&mut ebpf, "DROPS")?,
+        );
+        let ring = Ring::new(take::<aya::maps::RingBuf<_>>(&mut ebpf, "EVENTS")?);
+        let mut states = vec![attach_all(&mut ebpf, "process_tracepoint", PROCESS_TRACEPOINTS)?];
+        match options.socket_probe {
+            SocketProbe::Tracepoint => {
+                states.push(attach_all(&mut ebpf, "socket_tracepoint", SOCKET_TRACEPOINTS)?);
+            }
+            SocketProbe::Uprobe => {
+                for spec in SOCKET_LIBC {
+                    load_uprobe(&mut ebpf, spec.program)?;
+                    if let Some(exit) = spec.exit {
+                        load_uprobe(&mut ebpf, exit)?;
+                    }
+                }
+                states.push(ProbeState { probe: "socket_uprobe", up: true, detail: None });
+            }
+        }
+        let probes = Probes {
+            ebpf,
+            socket_probe: options.socket_probe,
+            procfs: options.procfs.clone(),
+            libc_links: HashMap::new(),
+            states,
+        };
+        Ok((probes, targets, ring))
+    }
+
+    /// What runs and what does not.
+    pub fn states(&self) -> &[ProbeState] {
+        &self.states
+    }
+
+    /// Attaches what is attached per process: in uprobe mode, its C library's socket calls. Call it before
+    /// [`Targets::watch`], so that no call is half seen.
+    ///
+    /// # Errors
+    /// The process has no C library of its own (a static binary), or a required symbol is missing in it.
+    pub fn attach_process(&mut self, pid: u32) -> Result<(), ProbeError> {
+        if self.socket_probe == SocketProbe::Tracepoint || self.libc_links.contains_key(&pid) {
+            return Ok(());
+        }
+        let Some(scope) = NonZeroU32::new(pid).map(UProbeScope::OneProcess) else { return Ok(()) };
+        let libraries = libc::mapped(&self.procfs, pid)?;
+        if libraries.is_empty() {
+            return Err(ProbeError::Ring(std::io::Error::new(
+                std::io::ErrorKind::NotFound,
+                format!("process {pid} has no C library mapped (a static binary?): use --socket-probe tracepoint"),
+            )));
+        }
+        let mut links = Vec::new();
+        for library in &libraries {
+            for spec in SOCKET_LIBC {
+                if let Err(error) = self.attach_libc(*spec, library, scope, &mut links)
+                    && spec.required
+                {
+                    self.detach(links);
+                    return Err(error);
+                }
+            }
+        }
+        self.libc_links.insert(pid, links);
+        Ok(())
+    }
+
+    fn attach_libc(
+        &mut self,
+        spec: LibcSpec,
+        library: &std::path::Path,
+        scope: UProbeScope,
+        links: &mut Vec<(&'static str, UProbeLinkId)>,
+    ) -> Result<(), ProbeError> {
+        // The return first, for the same reason as with tracepoints.
+        for program in spec.exit.into_iter().chain([spec.program]) {
+            let link = uprobe(&mut self.ebpf, program)?.attach(spec.symbol, library, scope).map_err(|source| {
+                ProbeError::Attach {
+                    program,
+                    target: format!("{} in {}", spec.symbol, library.display()),
+                    source: Box::new(source),
+                }
+            })?;
+            links.push((program, link));
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self, links: Vec<(&'static str, UProbeLinkId)>) {
+        for (program, link) in links {
+            if let Ok(uprobe) = uprobe(&mut self.ebpf, program) {
+                // The process may be gone, and the link with it.
+                let _ = uprobe.detach(link);
+            }
+        }
+    }
+
+    /// Undoes [`Probes::attach_process`].
+    pub fn detach_process(&mut self, pid: u32) {
+        if let Some(links) = self.libc_links.remove(&pid) {
+            self.detach(links);
+        }
+    }
+}
+
+fn take<M>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, ProbeError>
+where
+    M: TryFrom<aya::maps::Map, Error = aya::maps::MapError>,
+{
+    let map = ebpf.take_map(name).ok_or(ProbeError::Missing { kind: "map", name })?;
+    M::try_from(map).map_err(ProbeError::map(name))
+}
+
+fn tracepoint<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut TracePoint, ProbeError> {
+    let program = ebpf.program_mut(name).ok_or(ProbeError::Missing { kind: "program", name })?;
+    program.try_into().map_err(|_| ProbeError::Missing { kind: "tracepoint program", name })
+}
+
+fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, ProbeError> {
+    let program = ebpf.program_mut(name).ok_or(ProbeError::Missing { kind: "program", name })?;
+    program.try_into().map_err(|_| ProbeError::Missing { kind: "uprobe program", name })
+}
+
+fn load_uprobe(ebpf: &mut Ebpf, name: &'static str) -> Result<(), ProbeError> {
+    match uprobe(ebpf, name)?.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
+        Err(source) => {
+            Err(ProbeError::Attach { program: name, target: "load".to_owned(), source: Box::new(source) })
+        }
+    }
+}
+
+/// Loads and attaches a table of tracepoints. One that is not required and not there is left out.
+fn attach_all(
+    ebpf: &mut Ebpf,
+    probe: &'static str,
+    specs: &'static [TracepointSpec],
+) -> Result<ProbeState, ProbeError> {
+    let mut missing = Vec::new();
+    for spec in specs {
+        let error = |source| ProbeError::Attach {
+            program: spec.program,
+            target: format!("{}:{}", spec.category, spec.name),
+            source: Box::new(source),
+        };
+        let program = tracepoint(ebpf, spec.program)?;
+        match program.load() {
+            Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+            Err(source) => return Err(error(source)),
+        }
+        match program.attach(spec.category, spec.name) {
+            Ok(_) => {}
+            Err(_) if !spec.required => missing.push(spec.name),
+            Err(source) => return Err(error(source)),
+        }
+    }
+    let detail = (!missing.is_empty()).then(|| format!("this kernel has no {}", missing.join(", ")));
+    Ok(ProbeState { probe, up: true, detail })
+}

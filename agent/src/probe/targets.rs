@@ -1,0 +1,178 @@
+//! Which processes are watched, and the descriptor table's user side: seeding, answering, muting, clearing.
+
+use super::ProbeError;
+use crate::discover::sockets;
+use aya::maps::{HashMap, MapData, PerCpuArray};
+use infertap_abi::{Conn, DropReason, FdKey, Target, conn_flag, conn_state};
+use infertap_core::event::{ConnId, Socket};
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+/// `BPF_NOEXIST`: seeding must not overwrite what the kernel side has learned meanwhile.
+const NO_EXIST: u64 = 1;
+
+/// The maps that say what is watched.
+#[derive(Debug)]
+pub struct Targets {
+    procfs: PathBuf,
+    targets: HashMap<MapData, u32, abi::Target>,
+    fds: HashMap<MapData, abi::FdKey, u64>,
+    conns: HashMap<MapData, u64, abi::Conn>,
+    drops: PerCpuArray<MapData, u64>,
+    watched: HashSet<u32>,
+    next_id: u64,
+}
+
+/// aya asks map keys and values to be `Pod`, a foreign trait: wrappers make it ours to promise.
+pub(super) mod abi {
+    macro_rules! pod {
+        ($($name:ident),*) => {$(
+            #[derive(Debug, Clone, Copy)]
+            #[repr(transparent)]
+            pub struct $name(pub infertap_abi::$name);
+            // SAFETY: repr(C) of integers without padding (sizes are asserted in infertap-abi), so any bytes are valid.
+            unsafe impl aya::Pod for $name {}
+        )*};
+    }
+    pod!(Target, FdKey, Conn);
+}
+
+impl Targets {
+    pub(super) fn new(
+        procfs: PathBuf,
+        targets: HashMap<MapData, u32, abi::Target>,
+        fds: HashMap<MapData, abi::FdKey, u64>,
+        conns: HashMap<MapData, u64, abi::Conn>,
+        drops: PerCpuArray<MapData, u64>,
+    ) -> Targets {
+        Targets { procfs, targets, fds, conns, drops, watched: HashSet::new(), next_id: 1 }
+    }
+
+    /// Processes that are watched.
+    pub fn watched(&self) -> impl Iterator<Item = u32> + '_ {
+        self.watched.iter().copied()
+    }
+
+    /// Whether `tgid` is watched.
+    pub fn watches(&self, tgid: u32) -> bool {
+        self.watched.contains(&tgid)
+    }
+
+    /// Watches a process: its calls are seen from now on, and the sockets that it has open are joined late. Returns how
+    /// many sockets were seeded. Watching again changes nothing.
+    pub fn watch(&mut self, tgid: u32) -> Result<usize, ProbeError> {
+        if !self.watched.insert(tgid) {
+            return Ok(0);
+        }
+        self.targets
+            .insert(tgid, abi::Target(Target { engine: 0, reserved: 0 }), 0)
+            .map_err(ProbeError::map("TARGETS"))?;
+        self.seed(tgid)
+    }
+
+    /// A process that the kernel side began to watch by itself (fork of a watched one).
+    pub fn inherited(&mut self, tgid: u32) {
+        self.watched.insert(tgid);
+    }
+
+    fn seed(&mut self, tgid: u32) -> Result<usize, ProbeError> {
+        // A process that is gone already has nothing to seed; its exit is told by its own event.
+        let Ok(open) = sockets::stream_sockets(&self.procfs, tgid) else { return Ok(0) };
+        let mut seeded = 0;
+        // Descriptors of one socket (dup) are one connection.
+        let mut by_inode: std::collections::HashMap<u64, (u64, Conn)> = std::collections::HashMap::new();
+        for socket in open {
+            let id = self.next_id();
+            let (id, conn) = by_inode.entry(socket.inode).or_insert((
+                id,
+                Conn {
+                    state: conn_state::STREAM,
+                    transport: socket.transport as u8,
+                    role: socket.role as u8,
+                    flags: conn_flag::LATE,
+                    ..Conn::default()
+                },
+            ));
+            conn.refs += 1;
+            self.conns.insert(*id, abi::Conn(*conn), 0).map_err(ProbeError::map("CONNS"))?;
+            let key = abi::FdKey(FdKey { tgid, fd: socket.fd });
+            if self.fds.insert(key, *id, NO_EXIST).is_ok() {
+                seeded += 1;
+            } else if conn.refs == 1 {
+                // The kernel side was faster (or its table is full, which it counts).
+                let _ = self.conns.remove(id);
+                by_inode.remove(&socket.inode);
+            } else {
+                conn.refs -= 1;
+                self.conns.insert(*id, abi::Conn(*conn), 0).map_err(ProbeError::map("CONNS"))?;
+            }
+        }
+        Ok(seeded)
+    }
+
+    /// An id that the kernel side can't make: its low byte is a CPU below 128.
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        (self.next_id << 8) | 0xff
+    }
+
+    /// Answers the kernel side's question about a descriptor.
+    pub fn answer(&mut self, socket: &Socket) -> Result<(), ProbeError> {
+        let key = abi::FdKey(FdKey { tgid: socket.tgid, fd: socket.fd });
+        // The descriptor may have been closed or reused since.
+        if self.fds.get(&key, 0).ok() != Some(socket.conn.0) {
+            return Ok(());
+        }
+        match sockets::fd_kind(&self.procfs, socket.tgid, socket.fd).transport() {
+            Some(transport) => {
+                let Ok(abi::Conn(conn)) = self.conns.get(&socket.conn.0, 0) else { return Ok(()) };
+                let known = Conn { state: conn_state::STREAM, transport: transport as u8, ..conn };
+                self.conns.insert(socket.conn.0, abi::Conn(known), 0).map_err(ProbeError::map("CONNS"))
+            }
+            None => {
+                let _ = self.conns.remove(&socket.conn.0);
+                self.fds.insert(key, 0, 0).map_err(ProbeError::map("FDS"))
+            }
+        }
+    }
+
+    /// The core has no use for this connection's bytes: they are counted, no longer copied.
+    pub fn mute(&mut self, conn: ConnId) -> Result<(), ProbeError> {
+        let Ok(abi::Conn(known)) = self.conns.get(&conn.0, 0) else { return Ok(()) };
+        let muted = Conn { state: conn_state::MUTED, ..known };
+        self.conns.insert(conn.0, abi::Conn(muted), 0).map_err(ProbeError::map("CONNS"))
+    }
+
+    /// Stops watching a process and clears what the kernel side knows of it. For one that has ended, or is no longer
+    /// an engine's.
+    pub fn forget(&mut self, tgid: u32) {
+        self.watched.remove(&tgid);
+        let _ = self.targets.remove(&tgid);
+        let keys: Vec<abi::FdKey> = self.fds.keys().filter_map(Result::ok).filter(|key| key.0.tgid == tgid).collect();
+        for key in keys {
+            if let Ok(id) = self.fds.get(&key, 0) {
+                let _ = self.fds.remove(&key);
+                if id != 0 {
+                    let _ = self.conns.remove(&id);
+                }
+            }
+        }
+    }
+
+    /// A watched process executed another program: its close-on-exec descriptors are gone.
+    pub fn executed(&mut self, tgid: u32) -> Result<usize, ProbeError> {
+        self.forget(tgid);
+        self.watch(tgid)
+    }
+
+    /// What the kernel side lost so far, by reason, over all CPUs.
+    pub fn drops(&self) -> Vec<(DropReason, u64)> {
+        DropReason::ALL
+            .into_iter()
+            .map(|reason| {
+                let sum = self.drops.get(&(reason as u32), 0).map_or(0, |cpus| cpus.iter().sum());
+                (reason, sum)
+            })
+            .collect()
+    }
+}

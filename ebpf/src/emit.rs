@@ -1,0 +1,79 @@
+//! Records into the ring: one size class a record, wake-ups batched.
+
+use aya_ebpf::helpers::generated;
+use infertap_abi::{DropReason, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader};
+
+use crate::maps::{EVENTS, lost};
+
+/// `BPF_RB_AVAIL_DATA`: bytes that the reader has not taken.
+const AVAILABLE: u64 = 0;
+const NO_WAKEUP: u64 = 1;
+const FORCE_WAKEUP: u64 = 2;
+
+/// Unread bytes past which the reader is woken at once. Below it, the reader's own short timer is early enough, and
+/// a wake-up (an interrupt to another CPU) is saved for most records.
+const WAKE_AT: u64 = 256 << 10;
+
+#[repr(C)]
+struct Record<const N: usize> {
+    header: RecordHeader,
+    bytes: [u8; N],
+}
+
+#[inline(always)]
+fn flags(urgent: bool) -> u64 {
+    if urgent || EVENTS.query(AVAILABLE) >= WAKE_AT { FORCE_WAKEUP } else { NO_WAKEUP }
+}
+
+/// A record without payload.
+#[inline(always)]
+pub fn control(header: &RecordHeader, urgent: bool) {
+    let Some(mut entry) = EVENTS.reserve::<RecordHeader>(0) else {
+        lost(DropReason::RingFull);
+        return;
+    };
+    entry.write(*header);
+    entry.submit(flags(urgent));
+}
+
+/// A record with up to `N` bytes from user address `source`. `header.captured` must be what is asked for.
+#[inline(always)]
+fn sized<const N: usize>(header: &RecordHeader, source: u64) {
+    let Some(mut entry) = EVENTS.reserve::<Record<N>>(0) else {
+        lost(DropReason::RingFull);
+        return;
+    };
+    let record = entry.as_mut_ptr();
+    let wanted = header.captured;
+    // SAFETY: `record` points at N + 64 reserved bytes; the header is written whole, and of the payload exactly what
+    // `captured` tells is read by the user side. The helper checks the user address.
+    let copied = unsafe {
+        (&raw mut (*record).header).write(*header);
+        if wanted as usize <= N {
+            generated::bpf_probe_read_user((&raw mut (*record).bytes).cast(), wanted, source as *const _)
+        } else {
+            -1
+        }
+    };
+    if copied != 0 {
+        // SAFETY: as above.
+        unsafe { (*record).header.captured = 0 };
+        lost(DropReason::ReadFault);
+    }
+    entry.submit(flags(false));
+}
+
+/// A data record of `header.captured` bytes, at most [`PIECE_LARGE`], in the smallest class that holds them.
+#[inline(never)]
+pub fn data(header: &RecordHeader, source: u64) -> u32 {
+    if header.captured == 0 {
+        control(header, false);
+    } else if header.captured as usize <= PIECE_SMALL {
+        sized::<PIECE_SMALL>(header, source);
+    } else if header.captured as usize <= PIECE_MEDIUM {
+        sized::<PIECE_MEDIUM>(header, source);
+    } else {
+        sized::<PIECE_LARGE>(header, source);
+    }
+    0
+}

@@ -1,0 +1,44 @@
+//! Maps: their names, kinds and default sizes. The loader may resize them; the contract test holds both to these names.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{HashMap, PerCpuArray, RingBuf};
+use infertap_abi::{Conn, DropReason, FdKey, Target};
+
+use crate::call::Call;
+
+/// Thread groups that are watched.
+#[map]
+pub static TARGETS: HashMap<u32, Target> = HashMap::with_max_entries(4096, 0);
+
+/// Descriptor → connection id; 0 for a descriptor that is no stream socket.
+#[map]
+pub static FDS: HashMap<FdKey, u64> = HashMap::with_max_entries(65536, 0);
+
+/// Connection id → what is known of it.
+#[map]
+pub static CONNS: HashMap<u64, Conn> = HashMap::with_max_entries(65536, 0);
+
+/// Thread → the call it is in.
+#[map]
+pub static CALLS: HashMap<u64, Call> = HashMap::with_max_entries(16384, 0);
+
+/// Threads of watched processes that are forking a process (not a thread).
+#[map]
+pub static FORKING: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0);
+
+/// What was lost here, by [`DropReason`].
+#[map]
+pub static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(DropReason::ALL.len() as u32, 0);
+
+/// Records to the user side.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
+
+/// Counts one loss.
+#[inline(always)]
+pub fn lost(reason: DropReason) {
+    if let Some(count) = DROPS.get_ptr_mut(reason as u32) {
+        // SAFETY: a per-CPU slot that stays valid for the program's run.
+        unsafe { *count += 1 };
+    }
+}
