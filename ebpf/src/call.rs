@@ -1,8 +1,9 @@
 //! A system call in progress: what its entry saw and its exit needs. Same for tracepoints and libc uprobes.
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
-use infertap_abi::DropReason;
+use infertap_abi::{DropReason, RecordHeader};
 
+use crate::descriptor::EMPTY;
 use crate::maps::{CALLS, TARGETS, lost};
 
 /// What kind of call; decides what its exit does.
@@ -43,6 +44,32 @@ pub struct Call {
     /// One of [`op`].
     pub op: u8,
     pub padding: [u8; 3],
+    /// Where the walk over the payload is.
+    pub walk: Walk,
+    /// Head of the next record of this call.
+    pub header: RecordHeader,
+}
+
+/// A walk over a call's buffers. It lives in the map, as does the header, and not on the stack, because the verifier
+/// does not follow values through map memory: every step of the loop then looks the same to it, and a loop of 64 costs
+/// it 64 steps, where values that it can follow cost it every combination of them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Walk {
+    /// Address of the next byte.
+    pub base: u64,
+    /// Bytes left in this buffer.
+    pub left: u64,
+    /// Next element of the vector.
+    pub next: u64,
+    /// Bytes left of the call.
+    pub rest: u64,
+    /// Records lost to a full ring.
+    pub lost: u64,
+}
+
+impl Walk {
+    pub const NONE: Walk = Walk { base: 0, left: 0, next: 0, rest: 0, lost: 0 };
 }
 
 /// The current thread, when its process is watched.
@@ -80,7 +107,7 @@ impl Caller {
 pub fn begin(caller: Caller, op: u8, fd: u32, conn: u64, pointer: u64, count: u64) {
     // SAFETY: helper without preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
-    let call = Call { conn, pointer, count, entered_ns, fd, op, padding: [0; 3] };
+    let call = Call { conn, pointer, count, entered_ns, fd, op, padding: [0; 3], walk: Walk::NONE, header: EMPTY };
     if CALLS.insert(&caller.pid_tgid, &call, 0).is_err() {
         lost(DropReason::CallTableFull);
     }

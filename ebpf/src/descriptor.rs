@@ -186,6 +186,12 @@ pub fn accepting(caller: Caller, fd: u32) {
     call::begin(caller, op::ACCEPT, fd, conn, 0, 0);
 }
 
+/// An accept whose entry was not seen returned `fd`. Its listener is not known; most are TCP.
+#[inline(always)]
+pub fn accepted_unseen(caller: Caller, fd: u32) {
+    socket(caller, fd, Transport::Tcp as u8, Role::Accepted as u8, true);
+}
+
 /// `socket(domain, type, …)`.
 #[inline(always)]
 pub fn creating(caller: Caller, domain: u64, kind: u64) {

@@ -1,7 +1,7 @@
 //! Records into the ring: one size class a record, wake-ups batched.
 
 use aya_ebpf::helpers::generated;
-use infertap_abi::{DropReason, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader};
+use infertap_abi::{DropReason, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader, record_flag};
 
 use crate::maps::{EVENTS, lost};
 
@@ -20,12 +20,15 @@ struct Record<const N: usize> {
     bytes: [u8; N],
 }
 
+/// Wake-up flags, without a branch: each branch here is one more path through every step of the payload loops.
 #[inline(always)]
-fn flags(urgent: bool) -> u64 {
-    if urgent || EVENTS.query(AVAILABLE) >= WAKE_AT { FORCE_WAKEUP } else { NO_WAKEUP }
+fn flags() -> u64 {
+    let batches = EVENTS.query(AVAILABLE) / WAKE_AT;
+    let any = (batches | batches.wrapping_neg()) >> 63;
+    NO_WAKEUP + any * (FORCE_WAKEUP - NO_WAKEUP)
 }
 
-/// A record without payload.
+/// A record without payload; `urgent` wakes the reader.
 #[inline(always)]
 pub fn control(header: &RecordHeader, urgent: bool) {
     let Some(mut entry) = EVENTS.reserve::<RecordHeader>(0) else {
@@ -33,47 +36,41 @@ pub fn control(header: &RecordHeader, urgent: bool) {
         return;
     };
     entry.write(*header);
-    entry.submit(flags(urgent));
+    entry.submit(if urgent { FORCE_WAKEUP } else { flags() });
 }
 
 /// A record with up to `N` bytes from user address `source`. `header.captured` must be what is asked for.
 #[inline(always)]
-fn sized<const N: usize>(header: &RecordHeader, source: u64) {
-    let Some(mut entry) = EVENTS.reserve::<Record<N>>(0) else {
-        lost(DropReason::RingFull);
-        return;
-    };
+fn sized<const N: usize>(header: &RecordHeader, source: u64) -> u32 {
+    let Some(mut entry) = EVENTS.reserve::<Record<N>>(0) else { return 1 };
     let record = entry.as_mut_ptr();
-    let wanted = header.captured;
     // SAFETY: `record` points at N + 64 reserved bytes; the header is written whole, and of the payload exactly what
     // `captured` tells is read by the user side. The helper checks the user address.
-    let copied = unsafe {
+    unsafe {
         (&raw mut (*record).header).write(*header);
-        if wanted as usize <= N {
-            generated::bpf_probe_read_user((&raw mut (*record).bytes).cast(), wanted, source as *const _)
-        } else {
-            -1
+        // Read back from the ring, whose memory the verifier does not follow: the bound below is all it knows of the
+        // size then, and the loops that call this stay cheap to verify.
+        let wanted = (&raw const (*record).header.captured).read_volatile();
+        if wanted as usize > N
+            || generated::bpf_probe_read_user((&raw mut (*record).bytes).cast(), wanted, source as *const _) != 0
+        {
+            (*record).header.captured = 0;
+            (*record).header.flags |= record_flag::FAULT;
         }
-    };
-    if copied != 0 {
-        // SAFETY: as above.
-        unsafe { (*record).header.captured = 0 };
-        lost(DropReason::ReadFault);
     }
-    entry.submit(flags(false));
+    entry.submit(flags());
+    0
 }
 
-/// A data record of `header.captured` bytes, at most [`PIECE_LARGE`], in the smallest class that holds them.
+/// A data record of `header.captured` bytes, at most [`PIECE_LARGE`], in the smallest class that holds them. Returns how
+/// many records (0 or 1) were lost to a full ring.
 #[inline(never)]
 pub fn data(header: &RecordHeader, source: u64) -> u32 {
-    if header.captured == 0 {
-        control(header, false);
-    } else if header.captured as usize <= PIECE_SMALL {
-        sized::<PIECE_SMALL>(header, source);
+    if header.captured as usize <= PIECE_SMALL {
+        sized::<PIECE_SMALL>(header, source)
     } else if header.captured as usize <= PIECE_MEDIUM {
-        sized::<PIECE_MEDIUM>(header, source);
+        sized::<PIECE_MEDIUM>(header, source)
     } else {
-        sized::<PIECE_LARGE>(header, source);
+        sized::<PIECE_LARGE>(header, source)
     }
-    0
 }

@@ -37,8 +37,14 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
 /// Counts one loss.
 #[inline(always)]
 pub fn lost(reason: DropReason) {
+    lost_many(reason, 1);
+}
+
+/// Counts several.
+#[inline(always)]
+pub fn lost_many(reason: DropReason, times: u64) {
     if let Some(count) = DROPS.get_ptr_mut(reason as u32) {
         // SAFETY: a per-CPU slot that stays valid for the program's run.
-        unsafe { *count += 1 };
+        unsafe { *count += times };
     }
 }

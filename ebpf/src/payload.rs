@@ -11,17 +11,11 @@ use infertap_abi::{
 use crate::call::{self, Call, Caller, op};
 use crate::descriptor::{self, Lookup};
 use crate::emit;
-use crate::maps::{CALLS, CONNS, lost};
+use crate::maps::{CALLS, CONNS, lost, lost_many};
 
-/// Pieces of one buffer that are captured; past it the middle is skipped and the last [`TAIL_PIECES`] are kept,
-/// because a body's `"model"` or `"usage"` often comes last.
-const BUFFER_PIECES: u32 = 16;
-const TAIL_PIECES: u32 = 4;
-const BUFFER_BUDGET: u32 = BUFFER_PIECES * PIECE_LARGE as u32;
-const HEAD: u32 = (BUFFER_PIECES - TAIL_PIECES) * PIECE_LARGE as u32;
-
-/// Steps through a vector of buffers: each takes one buffer, or one piece of it.
-const VECTOR_STEPS: u32 = 64;
+/// Steps through the buffers of one call: each takes one element of a vector, or one piece of a large one. A call's budget
+/// is so 1 MiB; servers read at most 256,000 bytes at once.
+const STEPS: u32 = 64;
 /// Messages of one `recvmmsg` or `sendmmsg` that are counted.
 const MESSAGES: u64 = 8;
 
@@ -37,33 +31,43 @@ pub fn enter(op: u8, fd: u64, pointer: u64, count: u64) {
     }
 }
 
-/// Exit of any call. `flag` is `record_flag::UPROBE` for libc calls, whose failures carry no `errno`.
+/// Exit of a read or write. `flag` is `record_flag::UPROBE` for libc calls, whose failures carry no `errno`.
 #[inline(always)]
 pub fn exit(ret: i64, flag: u16) {
     let caller = Caller::current();
-    let Some(call) = CALLS.get_ptr(&caller.pid_tgid) else { return };
+    let Some(call) = CALLS.get_ptr_mut(&caller.pid_tgid) else { return };
+    // SAFETY: a map value that stays valid for the program's run, and that only this thread uses.
+    let call = unsafe { &mut *call };
+    if let Some(conn) = CONNS.get_ptr_mut(&call.conn) {
+        // SAFETY: a map value that stays valid for the program's run. Two threads in one direction of one socket at
+        // once would race here; such a stream has no order that anybody could rebuild.
+        let conn = unsafe { &mut *conn };
+        moved(caller, call, conn, ret, flag);
+    }
+    let _ = CALLS.remove(&caller.pid_tgid);
+}
+
+/// Exit of a call that makes descriptors; `false` when its entry was not seen.
+#[inline(always)]
+pub fn exit_made(ret: i64) -> bool {
+    let caller = Caller::current();
+    let Some(call) = CALLS.get_ptr(&caller.pid_tgid) else { return false };
     // SAFETY: a map value that stays readable for the program's run; copied before it is removed.
     let call = unsafe { *call };
     let _ = CALLS.remove(&caller.pid_tgid);
-    if call.op >= op::ACCEPT {
-        descriptor::made(caller, &call, ret);
-        return;
-    }
-    let Some(conn) = CONNS.get_ptr_mut(&call.conn) else { return };
-    // SAFETY: a map value that stays valid for the program's run. Two threads in one direction of one socket at once
-    // would race here; such a stream has no order that anybody could rebuild.
-    let conn = unsafe { &mut *conn };
-    moved(caller, &call, conn, ret, flag);
+    descriptor::made(caller, &call, ret);
+    true
 }
 
 #[inline(always)]
-fn moved(caller: Caller, call: &Call, conn: &mut Conn, ret: i64, flag: u16) {
+fn moved(caller: Caller, call: &mut Call, conn: &mut Conn, ret: i64, flag: u16) {
     let reading = call.op < op::WRITE;
     let direction = if reading { Direction::In } else { Direction::Out };
     // SAFETY: helper without preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
     let duration = now - call.entered_ns;
-    let mut header = RecordHeader {
+    let header = &mut call.header;
+    *header = RecordHeader {
         ts_ns: if reading { now } else { call.entered_ns },
         conn_id: call.conn,
         kind: RecordKind::Data as u16,
@@ -79,7 +83,7 @@ fn moved(caller: Caller, call: &Call, conn: &mut Conn, ret: i64, flag: u16) {
     if ret <= 0 {
         header.ts_ns = now;
         if conn.state == conn_state::STREAM {
-            nothing_moved(call, conn, ret, reading, &mut header);
+            nothing_moved(call, conn, ret, reading);
         }
         return;
     }
@@ -106,24 +110,48 @@ fn moved(caller: Caller, call: &Call, conn: &mut Conn, ret: i64, flag: u16) {
     header.call_len = total;
     let seq = if reading { conn.seq_in } else { conn.seq_out };
     header.seq = seq;
-    match call.op {
-        op::READ | op::WRITE => buffer(&mut header, call.pointer),
-        op::READ_IOV | op::WRITE_IOV => vector(&mut header, call.pointer, call.count),
-        op::READ_MSG | op::WRITE_MSG => message(&mut header, call.pointer),
-        _ => uncaptured(&mut header, total),
-    };
+    call.walk.rest = u64::from(total);
+    if call.op == op::READ_MSG || call.op == op::WRITE_MSG {
+        // struct msghdr of 64-bit Linux: msg_iov at 16, msg_iovlen at 24.
+        // SAFETY: the helper checks the user address.
+        match unsafe { bpf_probe_read_user((call.pointer + 16) as *const [u64; 2]) } {
+            Ok([iov, count]) => (call.pointer, call.count) = (iov, count),
+            Err(_) => {
+                lost(DropReason::ReadFault);
+                call.count = 0;
+            }
+        }
+    }
+    if call.op == op::READ || call.op == op::WRITE {
+        // One buffer is a vector whose first element is already taken.
+        call.walk.base = call.pointer;
+        call.walk.left = u64::from(total);
+        call.count = 0;
+    }
+    if !matches!(call.op, op::READ_MMSG | op::READ_OPAQUE | op::WRITE_MMSG | op::WRITE_OPAQUE) {
+        walk(call);
+    }
+    if call.walk.rest != 0 {
+        let rest = call.walk.rest as u32;
+        piece(call, 0, rest, 0);
+        lost(DropReason::Budget);
+    }
+    if call.walk.lost != 0 {
+        lost_many(DropReason::RingFull, call.walk.lost);
+    }
     if reading {
-        conn.seq_in = header.seq;
+        conn.seq_in = call.header.seq;
     } else {
-        conn.seq_out = header.seq;
+        conn.seq_out = call.header.seq;
     }
 }
 
 #[inline(always)]
-fn nothing_moved(call: &Call, conn: &mut Conn, ret: i64, reading: bool, header: &mut RecordHeader) {
+fn nothing_moved(call: &mut Call, conn: &mut Conn, ret: i64, reading: bool) {
     if ret == 0 {
         // A read of no bytes into no space is no end of stream.
         let asked = call.count != 0 || (call.op != op::READ && call.op != op::PEEK);
+        let header = &mut call.header;
         if reading && asked && conn.flags & conn_flag::EOF == 0 {
             conn.flags |= conn_flag::EOF;
             header.kind = RecordKind::Eof as u16;
@@ -131,6 +159,7 @@ fn nothing_moved(call: &Call, conn: &mut Conn, ret: i64, reading: bool, header: 
         }
         return;
     }
+    let header = &mut call.header;
     let by_libc = header.flags & record_flag::UPROBE != 0;
     let errno = -ret;
     if errno == EAGAIN && !reading && !by_libc {
@@ -145,95 +174,46 @@ fn nothing_moved(call: &Call, conn: &mut Conn, ret: i64, reading: bool, header: 
 
 /// One piece; advances offset and sequence.
 #[inline(always)]
-fn piece(header: &mut RecordHeader, source: u64, len: u32, captured: u32) {
+fn piece(call: &mut Call, source: u64, len: u32, captured: u32) {
+    let Call { header, walk, .. } = call;
     header.len = len;
     header.captured = captured;
-    emit::data(header, source);
+    walk.lost += u64::from(emit::data(header, source));
     header.offset += u64::from(len);
     header.seq = header.seq.wrapping_add(1);
 }
 
 #[inline(always)]
-fn uncaptured(header: &mut RecordHeader, len: u32) -> u32 {
-    piece(header, 0, len, 0);
-    lost(DropReason::Budget);
-    0
+fn at_most(value: u64, limit: u64) -> u64 {
+    if value > limit { limit } else { value }
 }
 
-#[inline(never)]
-fn buffer(header: &mut RecordHeader, pointer: u64) -> u32 {
-    let total = header.call_len;
-    let mut done = 0u32;
-    for _ in 0..=BUFFER_PIECES {
-        if done >= total {
+/// Sends the buffers of a call, one or more pieces each.
+#[inline(always)]
+fn walk(call: &mut Call) {
+    for _ in 0..STEPS {
+        let rest = call.walk.rest;
+        if rest == 0 {
             break;
         }
-        if total > BUFFER_BUDGET && done == HEAD {
-            let skipped = total - BUFFER_BUDGET;
-            uncaptured(header, skipped);
-            done += skipped;
-            continue;
-        }
-        let left = total - done;
-        let len = if left > PIECE_LARGE as u32 { PIECE_LARGE as u32 } else { left };
-        piece(header, pointer + u64::from(done), len, len);
-        done += len;
-    }
-    0
-}
-
-#[inline(never)]
-fn vector(header: &mut RecordHeader, pointer: u64, count: u64) -> u32 {
-    let total = header.call_len;
-    let mut done = 0u32;
-    let mut next = 0u64;
-    let (mut base, mut left) = (0u64, 0u64);
-    for _ in 0..VECTOR_STEPS {
-        if done >= total {
-            return 0;
-        }
-        if left == 0 {
-            if next >= count {
+        if call.walk.left == 0 {
+            if call.walk.next >= call.count {
                 break;
             }
+            let at = call.pointer + call.walk.next * 16;
             // SAFETY: the helper checks the user address.
-            let Ok(iovec) = (unsafe { bpf_probe_read_user((pointer + next * 16) as *const [u64; 2]) }) else {
-                lost(DropReason::ReadFault);
-                break;
-            };
-            next += 1;
-            [base, left] = iovec;
-            if left == 0 {
-                continue;
-            }
+            let Ok([base, len]) = (unsafe { bpf_probe_read_user(at as *const [u64; 2]) }) else { break };
+            call.walk.next += 1;
+            call.walk.base = base;
+            call.walk.left = len;
         }
-        let mut len = total - done;
-        if u64::from(len) > left {
-            len = left as u32;
-        }
-        if len > PIECE_LARGE as u32 {
-            len = PIECE_LARGE as u32;
-        }
-        piece(header, base, len, len);
-        base += u64::from(len);
-        left -= u64::from(len);
-        done += len;
-    }
-    if done < total {
-        uncaptured(header, total - done);
-    }
-    0
-}
-
-#[inline(always)]
-fn message(header: &mut RecordHeader, pointer: u64) -> u32 {
-    // struct msghdr of 64-bit Linux: msg_iov at 16, msg_iovlen at 24.
-    // SAFETY: the helper checks the user address.
-    match unsafe { bpf_probe_read_user((pointer + 16) as *const [u64; 2]) } {
-        Ok([iov, count]) => vector(header, iov, count),
-        Err(_) => {
-            lost(DropReason::ReadFault);
-            uncaptured(header, header.call_len)
+        let (base, left) = (call.walk.base, call.walk.left);
+        let len = at_most(at_most(rest, left), PIECE_LARGE as u64);
+        if len != 0 {
+            piece(call, base, len as u32, len as u32);
+            call.walk.base = base + len;
+            call.walk.left = left - len;
+            call.walk.rest = rest - len;
         }
     }
 }

@@ -24,7 +24,7 @@ macro_rules! enter {
         $(#[$doc])*
         #[tracepoint]
         pub fn $name($ctx: TracePointContext) -> u32 {
-            $($body)*;
+            $($body)*
             0
         }
     )*};
@@ -32,31 +32,31 @@ macro_rules! enter {
 
 enter! {
     /// read
-    enter_read(ctx) { payload::enter(op::READ, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    enter_read(ctx) { payload::enter(op::READ, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// recvfrom
     enter_recvfrom(ctx) {
         let op = if arg::<3>(&ctx) & MSG_PEEK != 0 { op::PEEK } else { op::READ };
-        payload::enter(op, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx))
+        payload::enter(op, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx));
     }
     /// readv
-    enter_readv(ctx) { payload::enter(op::READ_IOV, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    enter_readv(ctx) { payload::enter(op::READ_IOV, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// recvmsg
     enter_recvmsg(ctx) {
         let op = if arg::<2>(&ctx) & MSG_PEEK != 0 { op::PEEK } else { op::READ_MSG };
-        payload::enter(op, arg::<0>(&ctx), arg::<1>(&ctx), 1)
+        payload::enter(op, arg::<0>(&ctx), arg::<1>(&ctx), 1);
     }
     /// recvmmsg
-    enter_recvmmsg(ctx) { payload::enter(op::READ_MMSG, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    enter_recvmmsg(ctx) { payload::enter(op::READ_MMSG, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// write, sendto
-    enter_write(ctx) { payload::enter(op::WRITE, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    enter_write(ctx) { payload::enter(op::WRITE, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// writev
-    enter_writev(ctx) { payload::enter(op::WRITE_IOV, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    enter_writev(ctx) { payload::enter(op::WRITE_IOV, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// sendmsg
-    enter_sendmsg(ctx) { payload::enter(op::WRITE_MSG, arg::<0>(&ctx), arg::<1>(&ctx), 1) }
+    enter_sendmsg(ctx) { payload::enter(op::WRITE_MSG, arg::<0>(&ctx), arg::<1>(&ctx), 1); }
     /// sendmmsg
-    enter_sendmmsg(ctx) { payload::enter(op::WRITE_MMSG, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    enter_sendmmsg(ctx) { payload::enter(op::WRITE_MMSG, arg::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// sendfile64(out, in, …)
-    enter_sendfile(ctx) { payload::enter(op::WRITE_OPAQUE, arg::<0>(&ctx), 0, arg::<3>(&ctx)) }
+    enter_sendfile(ctx) { payload::enter(op::WRITE_OPAQUE, arg::<0>(&ctx), 0, arg::<3>(&ctx)); }
     /// splice(in, …, out, …): whichever end is a socket.
     enter_splice(ctx) {
         if let Some(caller) = Caller::watched() {
@@ -72,6 +72,17 @@ enter! {
     enter_accept(ctx) {
         if let Some(caller) = Caller::watched() {
             descriptor::accepting(caller, arg::<0>(&ctx) as u32);
+        }
+    }
+    /// Exit of accept and accept4. Servers block in accept for hours: one that entered before the probes were attached
+    /// is recognised by its result alone.
+    exit_accept(ctx) {
+        let ret = arg::<0>(&ctx) as i64;
+        if !payload::exit_made(ret)
+            && ret >= 0
+            && let Some(caller) = Caller::watched()
+        {
+            descriptor::accepted_unseen(caller, ret as u32);
         }
     }
     /// socket
@@ -110,7 +121,7 @@ enter! {
         }
     }
     /// close
-    enter_close(ctx) { payload::closing(arg::<0>(&ctx)) }
+    enter_close(ctx) { payload::closing(arg::<0>(&ctx)); }
     /// shutdown: of the sending side
     enter_shutdown(ctx) {
         if let Some(caller) = Caller::watched()
@@ -119,6 +130,8 @@ enter! {
             descriptor::tell(caller, RecordKind::Shutdown, arg::<0>(&ctx) as u32);
         }
     }
-    /// Exit of every call above that has one. `ret` stands where the first argument does at entry.
-    exit_call(ctx) { payload::exit(arg::<0>(&ctx) as i64, 0) }
+    /// Exit of reads and writes. `ret` stands where the first argument does at entry.
+    exit_io(ctx) { payload::exit(arg::<0>(&ctx) as i64, 0); }
+    /// Exit of socket, socketpair, dup*, fcntl.
+    exit_made(ctx) { let _ = payload::exit_made(arg::<0>(&ctx) as i64); }
 }

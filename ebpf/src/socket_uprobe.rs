@@ -28,7 +28,7 @@ macro_rules! enter {
         $(#[$doc])*
         #[uprobe]
         pub fn $name($ctx: ProbeContext) -> u32 {
-            $($body)*;
+            $($body)*
             0
         }
     )*};
@@ -36,31 +36,31 @@ macro_rules! enter {
 
 enter! {
     /// read
-    libc_read(ctx) { payload::enter(op::READ, int::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    libc_read(ctx) { payload::enter(op::READ, int::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// recv, recvfrom
     libc_recv(ctx) {
         let op = if int::<3>(&ctx) & MSG_PEEK != 0 { op::PEEK } else { op::READ };
-        payload::enter(op, int::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx))
+        payload::enter(op, int::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx));
     }
     /// readv
-    libc_readv(ctx) { payload::enter(op::READ_IOV, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)) }
+    libc_readv(ctx) { payload::enter(op::READ_IOV, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)); }
     /// recvmsg
     libc_recvmsg(ctx) {
         let op = if int::<2>(&ctx) & MSG_PEEK != 0 { op::PEEK } else { op::READ_MSG };
-        payload::enter(op, int::<0>(&ctx), arg::<1>(&ctx), 1)
+        payload::enter(op, int::<0>(&ctx), arg::<1>(&ctx), 1);
     }
     /// recvmmsg
-    libc_recvmmsg(ctx) { payload::enter(op::READ_MMSG, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)) }
+    libc_recvmmsg(ctx) { payload::enter(op::READ_MMSG, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)); }
     /// write, send, sendto
-    libc_write(ctx) { payload::enter(op::WRITE, int::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)) }
+    libc_write(ctx) { payload::enter(op::WRITE, int::<0>(&ctx), arg::<1>(&ctx), arg::<2>(&ctx)); }
     /// writev
-    libc_writev(ctx) { payload::enter(op::WRITE_IOV, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)) }
+    libc_writev(ctx) { payload::enter(op::WRITE_IOV, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)); }
     /// sendmsg
-    libc_sendmsg(ctx) { payload::enter(op::WRITE_MSG, int::<0>(&ctx), arg::<1>(&ctx), 1) }
+    libc_sendmsg(ctx) { payload::enter(op::WRITE_MSG, int::<0>(&ctx), arg::<1>(&ctx), 1); }
     /// sendmmsg
-    libc_sendmmsg(ctx) { payload::enter(op::WRITE_MMSG, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)) }
+    libc_sendmmsg(ctx) { payload::enter(op::WRITE_MMSG, int::<0>(&ctx), arg::<1>(&ctx), int::<2>(&ctx)); }
     /// sendfile, sendfile64
-    libc_sendfile(ctx) { payload::enter(op::WRITE_OPAQUE, int::<0>(&ctx), 0, arg::<3>(&ctx)) }
+    libc_sendfile(ctx) { payload::enter(op::WRITE_OPAQUE, int::<0>(&ctx), 0, arg::<3>(&ctx)); }
     /// accept, accept4
     libc_accept(ctx) {
         if let Some(caller) = Caller::watched() {
@@ -103,7 +103,7 @@ enter! {
         }
     }
     /// close
-    libc_close(ctx) { payload::closing(int::<0>(&ctx)) }
+    libc_close(ctx) { payload::closing(int::<0>(&ctx)); }
     /// shutdown
     libc_shutdown(ctx) {
         if let Some(caller) = Caller::watched()
@@ -114,16 +114,23 @@ enter! {
     }
 }
 
-/// Return of a call that gives a size (`ssize_t`).
+/// Return of a read or write that gives a size (`ssize_t`).
 #[uretprobe]
-pub fn libc_exit_size(ctx: RetProbeContext) -> u32 {
+pub fn libc_exit_io(ctx: RetProbeContext) -> u32 {
     payload::exit(ctx.ret::<i64>(), record_flag::UPROBE);
     0
 }
 
-/// Return of a call that gives an `int`: sign-extended here, the register's upper half is not defined.
+/// Return of `recvmmsg` and `sendmmsg`, which give an `int`: the register's upper half is not defined.
 #[uretprobe]
-pub fn libc_exit_int(ctx: RetProbeContext) -> u32 {
+pub fn libc_exit_mmsg(ctx: RetProbeContext) -> u32 {
     payload::exit(i64::from(ctx.ret::<i32>()), record_flag::UPROBE);
+    0
+}
+
+/// Return of a call that makes descriptors.
+#[uretprobe]
+pub fn libc_exit_made(ctx: RetProbeContext) -> u32 {
+    let _ = payload::exit_made(i64::from(ctx.ret::<i32>()));
     0
 }

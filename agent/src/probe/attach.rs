@@ -35,7 +35,7 @@ const fn maybe(program: &'static str, name: &'static str) -> TracepointSpec {
 }
 
 const fn exit(name: &'static str) -> TracepointSpec {
-    enter("exit_call", name)
+    enter("exit_io", name)
 }
 
 /// Socket family in tracepoint mode.
@@ -53,14 +53,14 @@ pub const SOCKET_TRACEPOINTS: &[TracepointSpec] = &[
     exit("sys_exit_sendmmsg"),
     exit("sys_exit_sendfile64"),
     exit("sys_exit_splice"),
-    maybe("exit_call", "sys_exit_accept"),
-    exit("sys_exit_accept4"),
-    exit("sys_exit_socket"),
-    exit("sys_exit_socketpair"),
-    exit("sys_exit_dup"),
-    maybe("exit_call", "sys_exit_dup2"),
-    exit("sys_exit_dup3"),
-    exit("sys_exit_fcntl"),
+    maybe("exit_accept", "sys_exit_accept"),
+    enter("exit_accept", "sys_exit_accept4"),
+    enter("exit_made", "sys_exit_socket"),
+    enter("exit_made", "sys_exit_socketpair"),
+    enter("exit_made", "sys_exit_dup"),
+    maybe("exit_made", "sys_exit_dup2"),
+    enter("exit_made", "sys_exit_dup3"),
+    enter("exit_made", "sys_exit_fcntl"),
     enter("enter_close", "sys_enter_close"),
     enter("enter_shutdown", "sys_enter_shutdown"),
     enter("enter_dup", "sys_enter_dup"),
@@ -97,12 +97,16 @@ pub const PROCESS_TRACEPOINTS: &[TracepointSpec] = &[
     maybe("enter_fork", "sys_enter_vfork"),
 ];
 
-const fn sized(program: &'static str, symbol: &'static str) -> LibcSpec {
-    LibcSpec { program, exit: Some("libc_exit_size"), symbol, required: true }
+const fn io(program: &'static str, symbol: &'static str) -> LibcSpec {
+    LibcSpec { program, exit: Some("libc_exit_io"), symbol, required: true }
 }
 
-const fn int(program: &'static str, symbol: &'static str) -> LibcSpec {
-    LibcSpec { program, exit: Some("libc_exit_int"), symbol, required: true }
+const fn made(program: &'static str, symbol: &'static str) -> LibcSpec {
+    LibcSpec { program, exit: Some("libc_exit_made"), symbol, required: true }
+}
+
+const fn mmsg(program: &'static str, symbol: &'static str) -> LibcSpec {
+    LibcSpec { program, exit: Some("libc_exit_mmsg"), symbol, required: true }
 }
 
 const fn optional(spec: LibcSpec) -> LibcSpec {
@@ -114,30 +118,30 @@ pub const SOCKET_LIBC: &[LibcSpec] = &[
     LibcSpec { program: "libc_close", exit: None, symbol: "close", required: true },
     LibcSpec { program: "libc_shutdown", exit: None, symbol: "shutdown", required: true },
     LibcSpec { program: "libc_connect", exit: None, symbol: "connect", required: true },
-    int("libc_accept", "accept"),
-    int("libc_accept", "accept4"),
-    int("libc_socket", "socket"),
+    made("libc_accept", "accept"),
+    made("libc_accept", "accept4"),
+    made("libc_socket", "socket"),
     // The descriptors come through memory: a return of 0 is success.
-    int("libc_socketpair", "socketpair"),
-    int("libc_dup", "dup"),
-    int("libc_dup", "dup2"),
-    int("libc_dup", "dup3"),
-    optional(int("libc_fcntl", "fcntl")),
-    optional(int("libc_fcntl", "fcntl64")),
-    sized("libc_read", "read"),
-    sized("libc_recv", "recv"),
-    sized("libc_recv", "recvfrom"),
-    sized("libc_readv", "readv"),
-    sized("libc_recvmsg", "recvmsg"),
-    optional(int("libc_recvmmsg", "recvmmsg")),
-    sized("libc_write", "write"),
-    sized("libc_write", "send"),
-    sized("libc_write", "sendto"),
-    sized("libc_writev", "writev"),
-    sized("libc_sendmsg", "sendmsg"),
-    optional(int("libc_sendmmsg", "sendmmsg")),
-    optional(sized("libc_sendfile", "sendfile")),
-    optional(sized("libc_sendfile", "sendfile64")),
+    made("libc_socketpair", "socketpair"),
+    made("libc_dup", "dup"),
+    made("libc_dup", "dup2"),
+    made("libc_dup", "dup3"),
+    optional(made("libc_fcntl", "fcntl")),
+    optional(made("libc_fcntl", "fcntl64")),
+    io("libc_read", "read"),
+    io("libc_recv", "recv"),
+    io("libc_recv", "recvfrom"),
+    io("libc_readv", "readv"),
+    io("libc_recvmsg", "recvmsg"),
+    optional(mmsg("libc_recvmmsg", "recvmmsg")),
+    io("libc_write", "write"),
+    io("libc_write", "send"),
+    io("libc_write", "sendto"),
+    io("libc_writev", "writev"),
+    io("libc_sendmsg", "sendmsg"),
+    optional(mmsg("libc_sendmmsg", "sendmmsg")),
+    optional(io("libc_sendfile", "sendfile")),
+    optional(io("libc_sendfile", "sendfile64")),
 ];
 
 /// Maps that the user side opens.

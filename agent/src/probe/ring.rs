@@ -7,7 +7,6 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// Reads records in the order in which the kernel side reserved them, over all CPUs.
-#[derive(Debug)]
 pub struct Ring {
     ring: RingBuf<MapData>,
 }

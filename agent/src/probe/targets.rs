@@ -12,7 +12,6 @@ use std::path::PathBuf;
 const NO_EXIST: u64 = 1;
 
 /// The maps that say what is watched.
-#[derive(Debug)]
 pub struct Targets {
     procfs: PathBuf,
     targets: HashMap<MapData, u32, abi::Target>,
@@ -25,6 +24,7 @@ pub struct Targets {
 
 /// aya asks map keys and values to be `Pod`, a foreign trait: wrappers make it ours to promise.
 pub(super) mod abi {
+    #![allow(unreachable_pub)] // the macro's items are as public as their module
     macro_rules! pod {
         ($($name:ident),*) => {$(
             #[derive(Debug, Clone, Copy)]

@@ -137,6 +137,8 @@ pub mod record_flag {
     pub const BLOCKED: u16 = 2;
     /// Seen by a libc uprobe, not by a tracepoint.
     pub const UPROBE: u16 = 4;
+    /// The bytes were to be captured, but user memory could not be read.
+    pub const FAULT: u16 = 8;
 }
 
 /// An integer that is no discriminant of the enum it was read for.
