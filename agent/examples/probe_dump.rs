@@ -6,9 +6,15 @@ use std::time::{Duration, Instant};
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
-    let pid: u32 = args.next().ok_or_else(|| anyhow::anyhow!("usage: probe_dump PID [MODE] [SECONDS]"))?.parse()?;
-    let socket_probe =
-        if args.next().as_deref() == Some("uprobe") { SocketProbe::Uprobe } else { SocketProbe::Tracepoint };
+    let pid: u32 = args
+        .next()
+        .ok_or_else(|| anyhow::anyhow!("usage: probe_dump PID [MODE] [SECONDS]"))?
+        .parse()?;
+    let socket_probe = if args.next().as_deref() == Some("uprobe") {
+        SocketProbe::Uprobe
+    } else {
+        SocketProbe::Tracepoint
+    };
     let seconds = args.next().map_or(Ok(5), |s| s.parse())?;
     let options = ProbeOptions {
         socket_probe,
@@ -20,7 +26,11 @@ fn main() -> anyhow::Result<()> {
     let (mut probes, mut targets, mut ring) = Probes::load(&options)?;
     println!("attached in {:?}: {:?}", begin.elapsed(), probes.states());
     for program in aya::programs::loaded_programs().flatten() {
-        println!("{:?}: {:?} instructions verified", program.name_as_str(), program.verified_instruction_count());
+        println!(
+            "{:?}: {:?} instructions verified",
+            program.name_as_str(),
+            program.verified_instruction_count()
+        );
     }
     probes.attach_process(pid)?;
     println!("seeded {} sockets", targets.watch(pid)?);

@@ -27,11 +27,21 @@ pub struct LibcSpec {
 }
 
 const fn enter(program: &'static str, name: &'static str) -> TracepointSpec {
-    TracepointSpec { program, category: "syscalls", name, required: true }
+    TracepointSpec {
+        program,
+        category: "syscalls",
+        name,
+        required: true,
+    }
 }
 
 const fn maybe(program: &'static str, name: &'static str) -> TracepointSpec {
-    TracepointSpec { program, category: "syscalls", name, required: false }
+    TracepointSpec {
+        program,
+        category: "syscalls",
+        name,
+        required: false,
+    }
 }
 
 const fn exit(name: &'static str) -> TracepointSpec {
@@ -88,9 +98,24 @@ pub const SOCKET_TRACEPOINTS: &[TracepointSpec] = &[
 
 /// Process family.
 pub const PROCESS_TRACEPOINTS: &[TracepointSpec] = &[
-    TracepointSpec { program: "process_exit", category: "sched", name: "sched_process_exit", required: true },
-    TracepointSpec { program: "process_exec", category: "sched", name: "sched_process_exec", required: true },
-    TracepointSpec { program: "process_fork", category: "sched", name: "sched_process_fork", required: true },
+    TracepointSpec {
+        program: "process_exit",
+        category: "sched",
+        name: "sched_process_exit",
+        required: true,
+    },
+    TracepointSpec {
+        program: "process_exec",
+        category: "sched",
+        name: "sched_process_exec",
+        required: true,
+    },
+    TracepointSpec {
+        program: "process_fork",
+        category: "sched",
+        name: "sched_process_fork",
+        required: true,
+    },
     enter("enter_clone", "sys_enter_clone"),
     maybe("enter_clone3", "sys_enter_clone3"),
     maybe("enter_fork", "sys_enter_fork"),
@@ -98,26 +123,59 @@ pub const PROCESS_TRACEPOINTS: &[TracepointSpec] = &[
 ];
 
 const fn io(program: &'static str, symbol: &'static str) -> LibcSpec {
-    LibcSpec { program, exit: Some("libc_exit_io"), symbol, required: true }
+    LibcSpec {
+        program,
+        exit: Some("libc_exit_io"),
+        symbol,
+        required: true,
+    }
 }
 
 const fn made(program: &'static str, symbol: &'static str) -> LibcSpec {
-    LibcSpec { program, exit: Some("libc_exit_made"), symbol, required: true }
+    LibcSpec {
+        program,
+        exit: Some("libc_exit_made"),
+        symbol,
+        required: true,
+    }
 }
 
 const fn mmsg(program: &'static str, symbol: &'static str) -> LibcSpec {
-    LibcSpec { program, exit: Some("libc_exit_mmsg"), symbol, required: true }
+    LibcSpec {
+        program,
+        exit: Some("libc_exit_mmsg"),
+        symbol,
+        required: true,
+    }
 }
 
 const fn optional(spec: LibcSpec) -> LibcSpec {
-    LibcSpec { required: false, ..spec }
+    LibcSpec {
+        required: false,
+        ..spec
+    }
 }
 
 /// Socket family in uprobe mode. musl and older glibc lack some of the optional ones.
 pub const SOCKET_LIBC: &[LibcSpec] = &[
-    LibcSpec { program: "libc_close", exit: None, symbol: "close", required: true },
-    LibcSpec { program: "libc_shutdown", exit: None, symbol: "shutdown", required: true },
-    LibcSpec { program: "libc_connect", exit: None, symbol: "connect", required: true },
+    LibcSpec {
+        program: "libc_close",
+        exit: None,
+        symbol: "close",
+        required: true,
+    },
+    LibcSpec {
+        program: "libc_shutdown",
+        exit: None,
+        symbol: "shutdown",
+        required: true,
+    },
+    LibcSpec {
+        program: "libc_connect",
+        exit: None,
+        symbol: "connect",
+        required: true,
+    },
     made("libc_accept", "accept"),
     made("libc_accept", "accept4"),
     made("libc_socket", "socket"),

@@ -23,10 +23,14 @@ pub enum ProbeError {
         reason: String,
     },
     /// The kernel refused the object.
-    #[error("the kernel refused the BPF object: {0}. `infertap doctor` tells which privilege or feature is missing")]
+    #[error(
+        "the kernel refused the BPF object: {0}. `infertap doctor` tells which privilege or feature is missing"
+    )]
     Load(#[from] Box<aya::EbpfError>),
     /// The kernel refused a program.
-    #[error("program {program} on {target}: {source}. `infertap doctor` tells which privilege or feature is missing")]
+    #[error(
+        "program {program} on {target}: {source}. `infertap doctor` tells which privilege or feature is missing"
+    )]
     Attach {
         /// Program name in the object.
         program: &'static str,
@@ -59,6 +63,9 @@ pub enum ProbeError {
 impl ProbeError {
     /// For `map_err` on map operations.
     pub(super) fn map(map: &'static str) -> impl Fn(aya::maps::MapError) -> ProbeError {
-        move |source| ProbeError::Map { map, source: Box::new(source) }
+        move |source| ProbeError::Map {
+            map,
+            source: Box::new(source),
+        }
     }
 }

@@ -13,7 +13,9 @@ pub(super) fn mapped(procfs: &Path, pid: u32) -> io::Result<Vec<PathBuf>> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for line in String::from_utf8_lossy(&maps).lines() {
-        let Some(mapping) = Mapping::parse(line) else { continue };
+        let Some(mapping) = Mapping::parse(line) else {
+            continue;
+        };
         if !mapping.is_libc() || !seen.insert((mapping.device.to_owned(), mapping.inode)) {
             continue;
         }
@@ -55,7 +57,13 @@ impl<'a> Mapping<'a> {
             Some(path) => (path, true),
             None => (path, false),
         };
-        path.starts_with('/').then_some(Mapping { range, device, inode, path, deleted })
+        path.starts_with('/').then_some(Mapping {
+            range,
+            device,
+            inode,
+            path,
+            deleted,
+        })
     }
 
     fn is_libc(&self) -> bool {
@@ -88,9 +96,13 @@ mod tests {
 
     #[test]
     fn deleted_files_and_spaces_in_paths_are_understood() {
-        let mapping = Mapping::parse("7f00-7f01 r-xp 0 fe:00 42 /a b/libc.so.6 (deleted)").expect("a file mapping");
+        let mapping =
+            Mapping::parse("7f00-7f01 r-xp 0 fe:00 42 /a b/libc.so.6 (deleted)").expect("a file mapping");
         assert!(mapping.deleted);
-        assert_eq!((mapping.path, mapping.range, mapping.inode), ("/a b/libc.so.6", "7f00-7f01", 42));
+        assert_eq!(
+            (mapping.path, mapping.range, mapping.inode),
+            ("/a b/libc.so.6", "7f00-7f01", 42)
+        );
         assert!(Mapping::parse("7ffd-7ffe rw-p 0 00:00 0 [stack]").is_none());
         assert!(Mapping::parse("garbage").is_none());
     }
@@ -99,6 +111,9 @@ mod tests {
     fn this_process_has_one() {
         let found = mapped(Path::new("/proc"), std::process::id()).expect("own maps");
         assert!(found.iter().all(|path| path.exists()));
-        assert!(!found.is_empty(), "the test binary is linked against the system's C library");
+        assert!(
+            !found.is_empty(),
+            "the test binary is linked against the system's C library"
+        );
     }
 }

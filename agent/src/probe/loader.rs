@@ -59,7 +59,11 @@ impl Probes {
             .name("probe-loader".to_owned())
             .spawn(move || Probes::load_here(&options))?
             .join()
-            .unwrap_or_else(|_| Err(ProbeError::Ring(std::io::Error::other("the probe loader panicked"))))
+            .unwrap_or_else(|_| {
+                Err(ProbeError::Ring(std::io::Error::other(
+                    "the probe loader panicked",
+                )))
+            })
     }
 
     fn load_here(options: &ProbeOptions) -> Result<(Probes, Targets, Ring), ProbeError> {
@@ -92,7 +96,11 @@ impl Probes {
                         load_uprobe(&mut ebpf, exit)?;
                     }
                 }
-                states.push(ProbeState { probe: "socket_uprobe", up: true, detail: None });
+                states.push(ProbeState {
+                    probe: "socket_uprobe",
+                    up: true,
+                    detail: None,
+                });
             }
         }
         let probes = Probes {
@@ -119,12 +127,16 @@ impl Probes {
         if self.socket_probe == SocketProbe::Tracepoint || self.libc_links.contains_key(&pid) {
             return Ok(());
         }
-        let Some(scope) = NonZeroU32::new(pid).map(UProbeScope::OneProcess) else { return Ok(()) };
+        let Some(scope) = NonZeroU32::new(pid).map(UProbeScope::OneProcess) else {
+            return Ok(());
+        };
         let libraries = libc::mapped(&self.procfs, pid)?;
         if libraries.is_empty() {
             return Err(ProbeError::Ring(std::io::Error::new(
                 std::io::ErrorKind::NotFound,
-                format!("process {pid} has no C library mapped (a static binary?): use --socket-probe tracepoint"),
+                format!(
+                    "process {pid} has no C library mapped (a static binary?): use --socket-probe tracepoint"
+                ),
             )));
         }
         let mut links = Vec::new();
@@ -151,13 +163,13 @@ impl Probes {
     ) -> Result<(), ProbeError> {
         // The return first, for the same reason as with tracepoints.
         for program in spec.exit.into_iter().chain([spec.program]) {
-            let link = uprobe(&mut self.ebpf, program)?.attach(spec.symbol, library, scope).map_err(|source| {
-                ProbeError::Attach {
+            let link = uprobe(&mut self.ebpf, program)?
+                .attach(spec.symbol, library, scope)
+                .map_err(|source| ProbeError::Attach {
                     program,
                     target: format!("{} in {}", spec.symbol, library.display()),
                     source: Box::new(source),
-                }
-            })?;
+                })?;
             links.push((program, link));
         }
         Ok(())
@@ -184,26 +196,42 @@ fn take<M>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, ProbeError>
 where
     M: TryFrom<aya::maps::Map, Error = aya::maps::MapError>,
 {
-    let map = ebpf.take_map(name).ok_or(ProbeError::Missing { kind: "map", name })?;
+    let map = ebpf
+        .take_map(name)
+        .ok_or(ProbeError::Missing { kind: "map", name })?;
     M::try_from(map).map_err(ProbeError::map(name))
 }
 
 fn tracepoint<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut TracePoint, ProbeError> {
-    let program = ebpf.program_mut(name).ok_or(ProbeError::Missing { kind: "program", name })?;
-    program.try_into().map_err(|_| ProbeError::Missing { kind: "tracepoint program", name })
+    let program = ebpf.program_mut(name).ok_or(ProbeError::Missing {
+        kind: "program",
+        name,
+    })?;
+    program.try_into().map_err(|_| ProbeError::Missing {
+        kind: "tracepoint program",
+        name,
+    })
 }
 
 fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, ProbeError> {
-    let program = ebpf.program_mut(name).ok_or(ProbeError::Missing { kind: "program", name })?;
-    program.try_into().map_err(|_| ProbeError::Missing { kind: "uprobe program", name })
+    let program = ebpf.program_mut(name).ok_or(ProbeError::Missing {
+        kind: "program",
+        name,
+    })?;
+    program.try_into().map_err(|_| ProbeError::Missing {
+        kind: "uprobe program",
+        name,
+    })
 }
 
 fn load_uprobe(ebpf: &mut Ebpf, name: &'static str) -> Result<(), ProbeError> {
     match uprobe(ebpf, name)?.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
-        Err(source) => {
-            Err(ProbeError::Attach { program: name, target: "load".to_owned(), source: Box::new(source) })
-        }
+        Err(source) => Err(ProbeError::Attach {
+            program: name,
+            target: "load".to_owned(),
+            source: Box::new(source),
+        }),
     }
 }
 
@@ -232,5 +260,9 @@ fn attach_all(
         }
     }
     let detail = (!missing.is_empty()).then(|| format!("this kernel has no {}", missing.join(", ")));
-    Ok(ProbeState { probe, up: true, detail })
+    Ok(ProbeState {
+        probe,
+        up: true,
+        detail,
+    })
 }

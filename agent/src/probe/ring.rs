@@ -19,7 +19,11 @@ impl Ring {
     /// Waits until the kernel side wakes the reader, or `timeout` has passed. Wake-ups are batched, so a timeout does
     /// not mean that the ring is empty: call [`Ring::drain`] either way.
     pub fn wait(&self, timeout: Duration) -> Result<(), ProbeError> {
-        let mut poll = libc::pollfd { fd: self.ring.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut poll = libc::pollfd {
+            fd: self.ring.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: one valid pollfd.
         let ready = unsafe { libc::poll(&raw mut poll, 1, millis) };

@@ -45,7 +45,15 @@ impl Targets {
         conns: HashMap<MapData, u64, abi::Conn>,
         drops: PerCpuArray<MapData, u64>,
     ) -> Targets {
-        Targets { procfs, targets, fds, conns, drops, watched: HashSet::new(), next_id: 1 }
+        Targets {
+            procfs,
+            targets,
+            fds,
+            conns,
+            drops,
+            watched: HashSet::new(),
+            next_id: 1,
+        }
     }
 
     /// Processes that are watched.
@@ -65,7 +73,14 @@ impl Targets {
             return Ok(0);
         }
         self.targets
-            .insert(tgid, abi::Target(Target { engine: 0, reserved: 0 }), 0)
+            .insert(
+                tgid,
+                abi::Target(Target {
+                    engine: 0,
+                    reserved: 0,
+                }),
+                0,
+            )
             .map_err(ProbeError::map("TARGETS"))?;
         self.seed(tgid)
     }
@@ -77,7 +92,9 @@ impl Targets {
 
     fn seed(&mut self, tgid: u32) -> Result<usize, ProbeError> {
         // A process that is gone already has nothing to seed; its exit is told by its own event.
-        let Ok(open) = sockets::stream_sockets(&self.procfs, tgid) else { return Ok(0) };
+        let Ok(open) = sockets::stream_sockets(&self.procfs, tgid) else {
+            return Ok(0);
+        };
         let mut seeded = 0;
         // Descriptors of one socket (dup) are one connection.
         let mut by_inode: std::collections::HashMap<u64, (u64, Conn)> = std::collections::HashMap::new();
@@ -94,7 +111,9 @@ impl Targets {
                 },
             ));
             conn.refs += 1;
-            self.conns.insert(*id, abi::Conn(*conn), 0).map_err(ProbeError::map("CONNS"))?;
+            self.conns
+                .insert(*id, abi::Conn(*conn), 0)
+                .map_err(ProbeError::map("CONNS"))?;
             let key = abi::FdKey(FdKey { tgid, fd: socket.fd });
             if self.fds.insert(key, *id, NO_EXIST).is_ok() {
                 seeded += 1;
@@ -104,7 +123,9 @@ impl Targets {
                 by_inode.remove(&socket.inode);
             } else {
                 conn.refs -= 1;
-                self.conns.insert(*id, abi::Conn(*conn), 0).map_err(ProbeError::map("CONNS"))?;
+                self.conns
+                    .insert(*id, abi::Conn(*conn), 0)
+                    .map_err(ProbeError::map("CONNS"))?;
             }
         }
         Ok(seeded)
@@ -118,16 +139,27 @@ impl Targets {
 
     /// Answers the kernel side's question about a descriptor.
     pub fn answer(&mut self, socket: &Socket) -> Result<(), ProbeError> {
-        let key = abi::FdKey(FdKey { tgid: socket.tgid, fd: socket.fd });
+        let key = abi::FdKey(FdKey {
+            tgid: socket.tgid,
+            fd: socket.fd,
+        });
         // The descriptor may have been closed or reused since.
         if self.fds.get(&key, 0).ok() != Some(socket.conn.0) {
             return Ok(());
         }
         match sockets::fd_kind(&self.procfs, socket.tgid, socket.fd).transport() {
             Some(transport) => {
-                let Ok(abi::Conn(conn)) = self.conns.get(&socket.conn.0, 0) else { return Ok(()) };
-                let known = Conn { state: conn_state::STREAM, transport: transport as u8, ..conn };
-                self.conns.insert(socket.conn.0, abi::Conn(known), 0).map_err(ProbeError::map("CONNS"))
+                let Ok(abi::Conn(conn)) = self.conns.get(&socket.conn.0, 0) else {
+                    return Ok(());
+                };
+                let known = Conn {
+                    state: conn_state::STREAM,
+                    transport: transport as u8,
+                    ..conn
+                };
+                self.conns
+                    .insert(socket.conn.0, abi::Conn(known), 0)
+                    .map_err(ProbeError::map("CONNS"))
             }
             None => {
                 let _ = self.conns.remove(&socket.conn.0);
@@ -138,9 +170,16 @@ impl Targets {
 
     /// The core has no use for this connection's bytes: they are counted, no longer copied.
     pub fn mute(&mut self, conn: ConnId) -> Result<(), ProbeError> {
-        let Ok(abi::Conn(known)) = self.conns.get(&conn.0, 0) else { return Ok(()) };
-        let muted = Conn { state: conn_state::MUTED, ..known };
-        self.conns.insert(conn.0, abi::Conn(muted), 0).map_err(ProbeError::map("CONNS"))
+        let Ok(abi::Conn(known)) = self.conns.get(&conn.0, 0) else {
+            return Ok(());
+        };
+        let muted = Conn {
+            state: conn_state::MUTED,
+            ..known
+        };
+        self.conns
+            .insert(conn.0, abi::Conn(muted), 0)
+            .map_err(ProbeError::map("CONNS"))
     }
 
     /// Stops watching a process and clears what the kernel side knows of it. For one that has ended, or is no longer
@@ -148,7 +187,12 @@ impl Targets {
     pub fn forget(&mut self, tgid: u32) {
         self.watched.remove(&tgid);
         let _ = self.targets.remove(&tgid);
-        let keys: Vec<abi::FdKey> = self.fds.keys().filter_map(Result::ok).filter(|key| key.0.tgid == tgid).collect();
+        let keys: Vec<abi::FdKey> = self
+            .fds
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|key| key.0.tgid == tgid)
+            .collect();
         for key in keys {
             if let Ok(id) = self.fds.get(&key, 0) {
                 let _ = self.fds.remove(&key);
@@ -170,7 +214,10 @@ impl Targets {
         DropReason::ALL
             .into_iter()
             .map(|reason| {
-                let sum = self.drops.get(&(reason as u32), 0).map_or(0, |cpus| cpus.iter().sum());
+                let sum = self
+                    .drops
+                    .get(&(reason as u32), 0)
+                    .map_or(0, |cpus| cpus.iter().sum());
                 (reason, sum)
             })
             .collect()

@@ -27,7 +27,10 @@ impl Tracefs {
             .iter()
             .map(Path::new)
             .find(|root| root.join("events").is_dir())
-            .map(|root| Tracefs { root: root.to_owned(), private: false })
+            .map(|root| Tracefs {
+                root: root.to_owned(),
+                private: false,
+            })
     }
 
     /// The mounted tracefs, or one mounted for the calling thread. Call it from a thread of its own: it leaves the
@@ -37,14 +40,25 @@ impl Tracefs {
             return Ok(found);
         }
         mount_privately().map_err(|source| ProbeError::Tracefs { source })?;
-        Tracefs::mounted().map(|found| Tracefs { private: true, ..found }).ok_or_else(|| ProbeError::Tracefs {
-            source: io::Error::new(io::ErrorKind::NotFound, "mounted, but it has no events directory"),
-        })
+        Tracefs::mounted()
+            .map(|found| Tracefs {
+                private: true,
+                ..found
+            })
+            .ok_or_else(|| ProbeError::Tracefs {
+                source: io::Error::new(io::ErrorKind::NotFound, "mounted, but it has no events directory"),
+            })
     }
 }
 
 fn mount_privately() -> io::Result<()> {
-    let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    let check = |result: libc::c_int| {
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
     const ROOT: &CStr = c"/";
     const TRACEFS: &CStr = c"tracefs";
     const TARGET: &CStr = c"/sys/kernel/tracing";
@@ -59,17 +73,27 @@ fn mount_privately() -> io::Result<()> {
             libc::MS_REC | libc::MS_SLAVE,
             std::ptr::null(),
         ))?;
-        check(libc::mount(TRACEFS.as_ptr(), TARGET.as_ptr(), TRACEFS.as_ptr(), 0, std::ptr::null()))
+        check(libc::mount(
+            TRACEFS.as_ptr(),
+            TARGET.as_ptr(),
+            TRACEFS.as_ptr(),
+            0,
+            std::ptr::null(),
+        ))
     }
 }
 
 /// Offset of `child_pid` in the record of `sched:sched_process_fork`: it moved when the comm fields became dynamic.
 pub fn fork_child_offset(tracefs: &Tracefs) -> Result<u32, ProbeError> {
     let path = tracefs.root.join("events/sched/sched_process_fork/format");
-    let text = fs::read_to_string(&path)
-        .map_err(|e| ProbeError::TracefsFormat { path: path.clone(), reason: e.to_string() })?;
-    field_offset(&text, "child_pid")
-        .ok_or(ProbeError::TracefsFormat { path, reason: "has no field child_pid of 4 bytes".to_owned() })
+    let text = fs::read_to_string(&path).map_err(|e| ProbeError::TracefsFormat {
+        path: path.clone(),
+        reason: e.to_string(),
+    })?;
+    field_offset(&text, "child_pid").ok_or(ProbeError::TracefsFormat {
+        path,
+        reason: "has no field child_pid of 4 bytes".to_owned(),
+    })
 }
 
 /// Offset of a four-byte field in a tracepoint's `format` file.
@@ -104,7 +128,16 @@ mod tests {
     #[test]
     fn a_missing_or_resized_field_is_no_offset() {
         assert_eq!(field_offset("", "child_pid"), None);
-        assert_eq!(field_offset("\tfield:u64 child_pid;\toffset:8;\tsize:8;\tsigned:0;\n", "child_pid"), None);
-        assert_eq!(field_offset("\tfield:pid_t child_pid;\toffset:x;\tsize:4;\n", "child_pid"), None);
+        assert_eq!(
+            field_offset(
+                "\tfield:u64 child_pid;\toffset:8;\tsize:8;\tsigned:0;\n",
+                "child_pid"
+            ),
+            None
+        );
+        assert_eq!(
+            field_offset("\tfield:pid_t child_pid;\toffset:x;\tsize:4;\n", "child_pid"),
+            None
+        );
     }
 }
