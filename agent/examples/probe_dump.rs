@@ -1,6 +1,7 @@
 //! Prints the raw records of one process: `probe_dump PID [tracepoint|uprobe] [SECONDS]`. For looking at what the kernel side sees.
 
-use infertap::probe::{ProbeOptions, Probes, SocketProbe};
+use infertap::config::SocketProbe;
+use infertap::probe::{ProbeOptions, Probes};
 use infertap_core::Event;
 use std::time::{Duration, Instant};
 

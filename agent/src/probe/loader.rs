@@ -3,27 +3,16 @@
 use super::attach::{LibcSpec, PROCESS_TRACEPOINTS, SOCKET_LIBC, SOCKET_TRACEPOINTS, TracepointSpec};
 use super::targets::abi;
 use super::{ProbeError, ProbeState, Ring, Targets, Tracefs, fork_child_offset, libc};
+use crate::config::SocketProbe;
 use aya::programs::uprobe::{UProbeLinkId, UProbeScope};
 use aya::programs::{ProgramError, TracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// The committed BPF object: built by `cargo xtask ebpf`, byte-reproducible, checked by `cargo xtask ebpf --check`.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/infertap.bpf.o");
-
-/// How sockets are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SocketProbe {
-    /// Syscall tracepoints: sees every program; each socket call of any process on the host pays a map lookup.
-    #[default]
-    Tracepoint,
-    /// Uprobes on the C library of watched processes: dearer for them, free for all others; static binaries are not seen.
-    Uprobe,
-}
 
 /// What the loader needs to know.
 #[derive(Debug, Clone)]

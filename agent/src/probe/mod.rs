@@ -13,7 +13,7 @@ mod targets;
 mod tracefs;
 
 pub use error::ProbeError;
-pub use loader::{OBJECT, ProbeOptions, Probes, SocketProbe};
+pub use loader::{OBJECT, ProbeOptions, Probes};
 pub use ring::Ring;
 pub use targets::Targets;
 pub use tracefs::{Tracefs, fork_child_offset};

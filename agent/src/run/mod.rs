@@ -1,0 +1,241 @@
+//! `infertap run` and `infertap record`: wiring of discovery, probes, core, recorder and exporters.
+//!
+//! Owns: the threads, their order of start and end, and signals. Refuses: what flows between them (`tap`), which
+//! processes are watched (`watch`), and the meaning of any of it (the core).
+//!
+//! ```text
+//! kernel ──ring──▶ tap thread: decode ▶ core ▶ exporter ◀── HTTP (main thread)
+//!                   ▲      │
+//!      what to watch│      │who executed a program
+//!                   │      ▼
+//!                  watch thread: procfs
+//! ```
+
+mod log;
+mod tap;
+mod watch;
+
+use crate::config::Config;
+use crate::export::{self, Exporter};
+use crate::probe::{ProbeOptions, Probes};
+use crate::recording::{Recorder, RecorderOptions};
+use anyhow::Context as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tap::{Command, Tap};
+
+/// Programs executed that the watch thread has not looked at yet. It looks at all processes each second anyway, so a
+/// hint that finds no room is no loss.
+const HINTS: usize = 256;
+
+/// What `infertap record` was asked for.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// File to write.
+    pub file: PathBuf,
+    /// Keep the text of prompts and answers.
+    pub with_content: bool,
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+}
+
+/// Watches until interrupted.
+///
+/// # Errors
+/// The probes can't be attached, or the address can't be bound.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    log::start(&config.log)?;
+    runtime()?.block_on(async {
+        // First what fails fast and harms nobody.
+        let listener = export::bind(config.server.listen).await?;
+        let exporter = Exporter::new(&config.metrics, &config.server)?;
+        let mut stop = Stop::on_signals()?;
+        let session = tokio::task::block_in_place(|| Session::start(&config, &exporter, None))?;
+        let address = listener.local_addr().unwrap_or(config.server.listen);
+        tracing::info!("serving http://{address}/metrics");
+        let mut ended = session.ended;
+        let failed = tokio::select! {
+            () = Arc::clone(&exporter).serve(listener, stop.wait()) => None,
+            failure = &mut ended => failure.ok(),
+        };
+        tracing::info!("detaching probes");
+        tokio::task::block_in_place(|| session.handle.finish())?;
+        failed.map_or(Ok(()), |reason: String| Err(anyhow::anyhow!(reason)))
+    })
+}
+
+/// Records until interrupted or the time is over.
+///
+/// # Errors
+/// The probes can't be attached, or the file can't be written.
+pub fn record(config: Config, options: RecordOptions) -> anyhow::Result<()> {
+    log::start(&config.log)?;
+    runtime()?.block_on(async {
+        let exporter = Exporter::new(&config.metrics, &config.server)?;
+        let recorder = Recorder::create(
+            &options.file,
+            RecorderOptions {
+                with_content: options.with_content,
+                overwrite: false,
+            },
+        )?;
+        let mut stop = Stop::on_signals()?;
+        let session = tokio::task::block_in_place(|| Session::start(&config, &exporter, Some(recorder)))?;
+        tracing::info!("recording into {}; Ctrl-C ends it", options.file.display());
+        let mut ended = session.ended;
+        let failed = tokio::select! {
+            () = stop.wait() => None,
+            () = sleep_or_forever(options.duration) => None,
+            failure = &mut ended => failure.ok(),
+        };
+        let recorder = tokio::task::block_in_place(|| session.handle.finish())?;
+        if let Some(recorder) = recorder {
+            let totals = recorder.finish()?;
+            tracing::info!(?totals, "recorded into {}", options.file.display());
+        }
+        failed.map_or(Ok(()), |reason: String| Err(anyhow::anyhow!(reason)))
+    })
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .thread_name("infertap-http")
+        .build()
+        .context("cannot start the runtime")
+}
+
+async fn sleep_or_forever(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// SIGINT or SIGTERM.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    /// Before anything is attached: a signal that comes meanwhile is kept.
+    fn on_signals() -> anyhow::Result<Stop> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let context = "cannot handle signals";
+        Ok(Stop {
+            interrupt: signal(SignalKind::interrupt()).context(context)?,
+            terminate: signal(SignalKind::terminate()).context(context)?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// The threads of one run.
+struct Session {
+    handle: Handle,
+    /// Resolves when the tap thread ended by itself, with the reason.
+    ended: tokio::sync::oneshot::Receiver<String>,
+}
+
+struct Handle {
+    commands: std::sync::mpsc::Sender<Command>,
+    tap: JoinHandle<Option<Recorder>>,
+    watch: JoinHandle<()>,
+    stop_watch: std::sync::mpsc::SyncSender<watch::Hint>,
+}
+
+impl Session {
+    fn start(
+        config: &Config,
+        exporter: &Arc<Exporter>,
+        recorder: Option<Recorder>,
+    ) -> anyhow::Result<Session> {
+        let options = ProbeOptions {
+            socket_probe: config.capture.socket_probe,
+            ring_bytes: u32::try_from(config.capture.ring_bytes.get()).unwrap_or(1 << 30),
+            max_connections: u32::try_from(config.capture.max_connections).unwrap_or(u32::MAX),
+            procfs: PathBuf::from("/proc"),
+        };
+        let (probes, targets, ring) = Probes::load(&options)?;
+        for state in probes.states() {
+            exporter.metrics().probe_up(state.probe, state.up);
+            match &state.detail {
+                Some(detail) => tracing::info!("probe {} is up; {detail}", state.probe),
+                None => tracing::info!("probe {} is up", state.probe),
+            }
+        }
+        exporter.set_ready(true, Vec::new());
+
+        let (commands, inbox): (_, Receiver<Command>) = channel();
+        let (hints, hint_inbox) = sync_channel(HINTS);
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let tap = Tap::new(
+            probes,
+            targets,
+            ring,
+            config,
+            Arc::clone(exporter),
+            recorder,
+            hints.clone(),
+        );
+        let tap = thread("infertap-tap", move || tap.run(&inbox, end))?;
+        let watcher = watch::Watcher::new(config.discover.clone(), commands.clone());
+        let watch = thread("infertap-watch", move || watcher.run(&hint_inbox))?;
+        Ok(Session {
+            handle: Handle {
+                commands,
+                tap,
+                watch,
+                stop_watch: hints,
+            },
+            ended,
+        })
+    }
+}
+
+impl Handle {
+    /// Ends the threads and detaches; gives the recorder back.
+    fn finish(self) -> anyhow::Result<Option<Recorder>> {
+        // Either may have ended already; then there is nobody to tell.
+        let _ = self.stop_watch.send(watch::Hint::Stop);
+        let _ = self.commands.send(Command::Stop);
+        self.watch
+            .join()
+            .map_err(|_| anyhow::anyhow!("the discovery thread panicked"))?;
+        self.tap
+            .join()
+            .map_err(|_| anyhow::anyhow!("the event thread panicked"))
+    }
+}
+
+fn thread<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> anyhow::Result<JoinHandle<T>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .with_context(|| format!("cannot start thread {name}"))
+}
+
+/// CLOCK_MONOTONIC now, the clock of all events.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: one valid timespec; CLOCK_MONOTONIC always exists, so the call can't fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

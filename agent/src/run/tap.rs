@@ -1,0 +1,357 @@
+//! The tap thread: takes records from the ring, gives them to the core, and what the core observes to the exporter.
+//!
+//! Owns: the order of these steps, and the kernel side's questions and housekeeping. Refuses: everything that waits, but
+//! for the ring.
+
+use super::monotonic_ns;
+use super::watch::Hint;
+use crate::config::Config;
+use crate::discover::{Change, FoundEngine, Part};
+use crate::export::{Exporter, metrics::AgentLoss};
+use crate::probe::{Probes, Ring, Targets};
+use crate::recording::Recorder;
+use infertap_abi::{DropReason, RecordHeader, record_flag};
+use infertap_core::event::Socket;
+use infertap_core::{Event, EventKind, Observation, Pipeline};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::{Duration, Instant};
+
+/// Records taken before the other duties have their turn.
+const BATCH: usize = 4096;
+/// Wait for records: while they come, and while they don't. Wake-ups are batched in the kernel, so this bounds how
+/// late a record is read, and nothing else: it carries its own time.
+const BUSY_WAIT: Duration = Duration::from_millis(10);
+const IDLE_WAIT: Duration = Duration::from_millis(50);
+/// How often the core is told the time, and how often the kernel's counters are read.
+const TICK: Duration = Duration::from_millis(100);
+const COUNTERS: Duration = Duration::from_secs(1);
+
+/// What the tap thread is told.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Engines came, changed or went.
+    Changes(Vec<Change>),
+    /// The end.
+    Stop,
+}
+
+/// What a record asks of the agent itself; done after the batch, when the ring is no longer borrowed.
+enum Duty {
+    Answer(Socket),
+    Forked(u32),
+    Executed(u32),
+    Exited(u32),
+}
+
+/// State of the tap thread.
+pub(super) struct Tap {
+    probes: Probes,
+    targets: Targets,
+    ring: Ring,
+    pipeline: Pipeline,
+    exporter: Arc<Exporter>,
+    recorder: Option<Recorder>,
+    hints: SyncSender<Hint>,
+    /// Engine → its processes and their parts.
+    engines: BTreeMap<Arc<str>, HashMap<u32, Part>>,
+    observations: Vec<Observation>,
+    duties: Vec<Duty>,
+    /// Pieces that were to be captured and could not be read.
+    faults: u64,
+    drops_told: HashMap<&'static str, u64>,
+    recorder_lost: u64,
+}
+
+impl Tap {
+    pub(super) fn new(
+        probes: Probes,
+        targets: Targets,
+        ring: Ring,
+        config: &Config,
+        exporter: Arc<Exporter>,
+        recorder: Option<Recorder>,
+        hints: SyncSender<Hint>,
+    ) -> Tap {
+        Tap {
+            probes,
+            targets,
+            ring,
+            pipeline: Pipeline::new(config.capture.pipeline()),
+            exporter,
+            recorder,
+            hints,
+            engines: BTreeMap::new(),
+            observations: Vec::new(),
+            duties: Vec::new(),
+            faults: 0,
+            drops_told: HashMap::new(),
+            recorder_lost: 0,
+        }
+    }
+
+    /// Runs until told to stop. `end` gets the reason when it ends by itself.
+    pub(super) fn run(
+        mut self,
+        commands: &Receiver<Command>,
+        end: tokio::sync::oneshot::Sender<String>,
+    ) -> Option<Recorder> {
+        let (mut ticked, mut counted) = (Instant::now(), Instant::now());
+        let mut wait = IDLE_WAIT;
+        loop {
+            if let Err(error) = self.ring.wait(wait) {
+                let _ = end.send(error.to_string());
+                return self.finish();
+            }
+            let taken = self.take_records();
+            wait = if taken > 0 { BUSY_WAIT } else { IDLE_WAIT };
+            loop {
+                match commands.try_recv() {
+                    Ok(Command::Changes(changes)) => {
+                        changes.into_iter().for_each(|change| self.change(change))
+                    }
+                    Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
+                        while self.take_records() > 0 {}
+                        return self.finish();
+                    }
+                    Err(TryRecvError::Empty) => break,
+                }
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.pipeline.advance(monotonic_ns(), &mut self.observations);
+                self.publish();
+            }
+            if counted.elapsed() >= COUNTERS {
+                counted = Instant::now();
+                self.read_counters();
+            }
+        }
+    }
+
+    fn take_records(&mut self) -> usize {
+        let Tap {
+            ring,
+            pipeline,
+            exporter,
+            recorder,
+            observations,
+            duties,
+            faults,
+            ..
+        } = self;
+        let taken = ring.drain(BATCH, |record| {
+            if let Some(recorder) = recorder {
+                recorder.record(record);
+            }
+            let event = match Event::decode(record) {
+                Ok(event) => event,
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    exporter.metrics().agent_loss(AgentLoss::Decode, 1);
+                    return;
+                }
+            };
+            exporter.metrics().event(&event.kind);
+            match event.kind {
+                EventKind::FdUnknown(socket) => duties.push(Duty::Answer(socket)),
+                EventKind::Fork { child, .. } => duties.push(Duty::Forked(child)),
+                EventKind::Exec { tgid } => duties.push(Duty::Executed(tgid)),
+                EventKind::Exit { tgid } => duties.push(Duty::Exited(tgid)),
+                EventKind::Data { .. }
+                    if RecordHeader::read(record).is_some_and(|h| h.flags & record_flag::FAULT != 0) =>
+                {
+                    *faults += 1;
+                }
+                _ => {}
+            }
+            pipeline.handle(event, observations);
+        });
+        self.do_duties();
+        self.publish();
+        taken
+    }
+
+    fn do_duties(&mut self) {
+        for duty in std::mem::take(&mut self.duties) {
+            let done = match duty {
+                Duty::Answer(socket) => self.targets.answer(&socket),
+                Duty::Forked(child) => {
+                    self.targets.inherited(child);
+                    self.probes.attach_process(child)
+                }
+                Duty::Executed(pid) => {
+                    // A hint that finds no room is no loss: all processes are looked at each second.
+                    let _ = self.hints.try_send(Hint::Executed(pid));
+                    if self.targets.watches(pid) {
+                        self.probes.detach_process(pid);
+                        self.probes
+                            .attach_process(pid)
+                            .and_then(|()| self.targets.executed(pid).map(drop))
+                    } else {
+                        Ok(())
+                    }
+                }
+                Duty::Exited(pid) => {
+                    self.targets.forget(pid);
+                    self.probes.detach_process(pid);
+                    Ok(())
+                }
+            };
+            if let Err(error) = done {
+                tracing::debug!("{error}");
+            }
+        }
+    }
+
+    /// Gives what was observed to the exporter, and mutes what the core has no use for.
+    fn publish(&mut self) {
+        if self.observations.is_empty() {
+            return;
+        }
+        for observation in &self.observations {
+            if let Observation::Ignore(conn) = observation
+                && let Err(error) = self.targets.mute(*conn)
+            {
+                tracing::debug!("{error}");
+            }
+        }
+        self.exporter.apply(&self.observations);
+        self.observations.clear();
+    }
+
+    fn read_counters(&mut self) {
+        for (reason, count) in self.targets.drops() {
+            let total = count
+                + if reason == DropReason::ReadFault {
+                    self.faults
+                } else {
+                    0
+                };
+            self.exporter.metrics().kernel_drops(reason, total);
+            let told = self.drops_told.entry(reason.label()).or_default();
+            if total > *told {
+                if let Some(recorder) = &self.recorder {
+                    recorder.dropped(monotonic_ns(), reason.label(), total - *told);
+                }
+                if reason == DropReason::RingFull {
+                    let lost = total - *told;
+                    tracing::warn!("{lost} records lost: the ring was full; raise capture.ring_bytes");
+                }
+                *told = total;
+            }
+        }
+        if let Some(recorder) = &self.recorder {
+            let lost = recorder.lost();
+            self.exporter
+                .metrics()
+                .agent_loss(AgentLoss::Recorder, lost - self.recorder_lost);
+            self.recorder_lost = lost;
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        tracing::info!("{change}");
+        match change {
+            Change::Up(engine) | Change::Changed(engine) => self.engine_up(&engine),
+            Change::Down(id) => self.engine_down(&id),
+        }
+    }
+
+    fn engine_up(&mut self, engine: &FoundEngine) {
+        let at = monotonic_ns();
+        let info = &engine.info;
+        self.exporter.engine_up(info);
+        if let Some(recorder) = &self.recorder {
+            recorder.engine_up(at, info);
+        }
+        // The core first: events of a process must find its engine.
+        self.pipeline.handle(
+            Event {
+                at,
+                kind: EventKind::EngineUp(Arc::clone(info)),
+            },
+            &mut self.observations,
+        );
+
+        let parts: HashMap<u32, Part> = engine.processes.iter().map(|p| (p.pid, p.part)).collect();
+        let before = self
+            .engines
+            .insert(Arc::clone(&info.id), parts.clone())
+            .unwrap_or_default();
+        for pid in before.keys().filter(|pid| !parts.contains_key(pid)) {
+            self.unwatch(*pid);
+        }
+        let mut covered = true;
+        for (&pid, part) in &parts {
+            match part {
+                Part::Server => covered &= self.watch(info.id.as_ref(), pid),
+                // What workers say on their sockets is the engine's own business, not a client's request.
+                Part::Worker => self.unwatch(pid),
+                // A descendant that no rule knows is watched if it inherited a watched process's sockets, and left
+                // alone if not.
+                Part::Helper => {}
+            }
+        }
+        self.exporter.engine_coverage(&info.id, "socket", covered);
+        for note in &engine.notes {
+            tracing::info!("{}: {note}", info.id);
+        }
+    }
+
+    fn watch(&mut self, engine: &str, pid: u32) -> bool {
+        if self.targets.watches(pid) {
+            return true;
+        }
+        match self
+            .probes
+            .attach_process(pid)
+            .and_then(|()| self.targets.watch(pid))
+        {
+            Ok(sockets) => {
+                tracing::info!("{engine}: watching process {pid}, {sockets} sockets open already");
+                true
+            }
+            Err(error) => {
+                tracing::warn!("{engine}: process {pid} can't be watched: {error}");
+                false
+            }
+        }
+    }
+
+    fn unwatch(&mut self, pid: u32) {
+        if self.targets.watches(pid) {
+            self.targets.forget(pid);
+            self.probes.detach_process(pid);
+        }
+    }
+
+    fn engine_down(&mut self, id: &Arc<str>) {
+        let at = monotonic_ns();
+        for pid in self.engines.remove(id).unwrap_or_default().into_keys() {
+            self.unwatch(pid);
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.engine_down(at, id);
+        }
+        self.pipeline.handle(
+            Event {
+                at,
+                kind: EventKind::EngineDown {
+                    engine: Arc::clone(id),
+                },
+            },
+            &mut self.observations,
+        );
+        self.publish();
+        self.exporter.engine_down(id);
+    }
+
+    fn finish(mut self) -> Option<Recorder> {
+        self.pipeline.advance(monotonic_ns(), &mut self.observations);
+        self.publish();
+        self.read_counters();
+        self.recorder.take()
+    }
+}
