@@ -267,13 +267,7 @@ impl Tap {
             recorder.engine_up(at, info);
         }
         // The core first: events of a process must find its engine.
-        self.pipeline.handle(
-            Event {
-                at,
-                kind: EventKind::EngineUp(Arc::clone(info)),
-            },
-            &mut self.observations,
-        );
+        self.tell(at, EventKind::EngineUp(Arc::clone(info)));
 
         let parts: HashMap<u32, Part> = engine.processes.iter().map(|p| (p.pid, p.part)).collect();
         let before = self
@@ -298,6 +292,12 @@ impl Tap {
         for note in &engine.notes {
             tracing::info!("{}: {note}", info.id);
         }
+    }
+
+    /// Tells the core what the agent itself found out.
+    fn tell(&mut self, at: u64, kind: EventKind<'_>) {
+        self.exporter.metrics().event(&kind);
+        self.pipeline.handle(Event { at, kind }, &mut self.observations);
     }
 
     fn watch(&mut self, engine: &str, pid: u32) -> bool {
@@ -335,14 +335,11 @@ impl Tap {
         if let Some(recorder) = &self.recorder {
             recorder.engine_down(at, id);
         }
-        self.pipeline.handle(
-            Event {
-                at,
-                kind: EventKind::EngineDown {
-                    engine: Arc::clone(id),
-                },
+        self.tell(
+            at,
+            EventKind::EngineDown {
+                engine: Arc::clone(id),
             },
-            &mut self.observations,
         );
         self.publish();
         self.exporter.engine_down(id);
