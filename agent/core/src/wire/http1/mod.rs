@@ -239,7 +239,8 @@ impl Decoder {
     }
 
     /// The next `len` bytes of the stream were not seen. Within a body whose framing says where it ends the decoder keeps
-    /// its place; anywhere else it ends the message as truncated and looks for the next head.
+    /// its place; anywhere else it ends the message as truncated, with all of the gap counted as the message's, and looks
+    /// for the next head.
     pub fn gap(&mut self, len: u64, sink: &mut dyn FnMut(HttpEvent<'_>)) {
         if len == 0 {
             return;

@@ -513,11 +513,7 @@ fn split(ops: &[Op], cuts: &[usize]) -> Vec<Op> {
                     rest = &rest[cut..];
                 }
             }
-            Op::Gap(len) => {
-                let cut = (cuts.next().unwrap_or(1) as u64).clamp(1, *len);
-                result.push(Op::Gap(cut));
-                result.push(Op::Gap(len - cut));
-            }
+            gap @ Op::Gap(_) => result.push(gap.clone()),
         }
     }
     result
