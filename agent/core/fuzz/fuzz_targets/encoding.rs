@@ -20,7 +20,10 @@ fn run(coding: Coding, ops: &[Op<'_>]) -> (Vec<u8>, Result<(), EncodingError>, b
                 });
                 assert!(out.len() <= (1 << 20) + 200 * fed + (16 << 10));
                 if result.is_err() {
-                    assert_eq!(decoder.feed(b"x", &mut |_| panic!("output after an error")), result);
+                    assert_eq!(
+                        decoder.feed(b"x", &mut |_| panic!("output after an error")),
+                        result
+                    );
                     assert!(!decoder.complete());
                     return (out, result, false);
                 }
@@ -33,8 +36,15 @@ fn run(coding: Coding, ops: &[Op<'_>]) -> (Vec<u8>, Result<(), EncodingError>, b
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((flags, seed, stream)) = options(input) else { return };
-    let coding = [Coding::Gzip, Coding::Deflate, Coding::Identity, Coding::Unsupported][usize::from(flags & 3)];
+    let Some((flags, seed, stream)) = options(input) else {
+        return;
+    };
+    let coding = [
+        Coding::Gzip,
+        Coding::Deflate,
+        Coding::Identity,
+        Coding::Unsupported,
+    ][usize::from(flags & 3)];
     let ops = whole(stream);
     let (out, result, complete) = run(coding, &ops);
     let (split_out, split_result, split_complete) = run(coding, &split(&ops, seed));
@@ -50,18 +60,29 @@ fuzz_target!(|input: &[u8]| {
     let written = match flags & 12 {
         0 => {
             let mut encoder = GzEncoder::new(Vec::new(), level);
-            encoder.write_all(stream).and_then(|()| encoder.finish()).map(|bytes| (Coding::Gzip, bytes))
+            encoder
+                .write_all(stream)
+                .and_then(|()| encoder.finish())
+                .map(|bytes| (Coding::Gzip, bytes))
         }
         4 => {
             let mut encoder = ZlibEncoder::new(Vec::new(), level);
-            encoder.write_all(stream).and_then(|()| encoder.finish()).map(|bytes| (Coding::Deflate, bytes))
+            encoder
+                .write_all(stream)
+                .and_then(|()| encoder.finish())
+                .map(|bytes| (Coding::Deflate, bytes))
         }
         _ => {
             let mut encoder = DeflateEncoder::new(Vec::new(), level);
-            encoder.write_all(stream).and_then(|()| encoder.finish()).map(|bytes| (Coding::Deflate, bytes))
+            encoder
+                .write_all(stream)
+                .and_then(|()| encoder.finish())
+                .map(|bytes| (Coding::Deflate, bytes))
         }
     };
-    let Ok((coding, bytes)) = written else { unreachable!("writing to memory") };
+    let Ok((coding, bytes)) = written else {
+        unreachable!("writing to memory")
+    };
     // Without compression a bare deflate stream may begin like a zlib header; peers that send it bare do compress.
     if !bytes.is_empty() && (flags & 12 < 8 || bytes[0] & 0x0f != 8) {
         let (out, result, complete) = run(coding, &split(&[Op::Feed(&bytes)], seed));

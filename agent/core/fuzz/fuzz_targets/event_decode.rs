@@ -26,7 +26,13 @@ fuzz_target!(|record: &[u8]| {
             assert!(RecordKind::try_from(header.kind).is_ok());
             let again = Event::decode(&longer).expect("it decoded without the rest");
             assert_eq!(format!("{event:?}"), format!("{again:?}"));
-            if let EventKind::Data { bytes, len, direction, .. } = event.kind {
+            if let EventKind::Data {
+                bytes,
+                len,
+                direction,
+                ..
+            } = event.kind
+            {
                 assert!(bytes.len() <= len as usize && direction != Direction::None);
                 assert_eq!(bytes, &record[HEADER_LEN..HEADER_LEN + header.captured as usize]);
                 if !bytes.is_empty() {

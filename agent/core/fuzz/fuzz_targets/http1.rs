@@ -10,7 +10,11 @@ use libfuzzer_sys::fuzz_target;
 #[derive(Debug, PartialEq)]
 enum Seen {
     Head(Head, u64),
-    Content { body: Vec<u8>, framing: u64, missing: u64 },
+    Content {
+        body: Vec<u8>,
+        framing: u64,
+        missing: u64,
+    },
     Other(String),
 }
 
@@ -25,10 +29,18 @@ impl Log {
     fn content(&mut self) -> (&mut Vec<u8>, &mut u64, &mut u64) {
         assert!(self.open, "content outside of a message");
         if !matches!(self.seen.last(), Some(Seen::Content { .. })) {
-            self.seen.push(Seen::Content { body: Vec::new(), framing: 0, missing: 0 });
+            self.seen.push(Seen::Content {
+                body: Vec::new(),
+                framing: 0,
+                missing: 0,
+            });
         }
         match self.seen.last_mut() {
-            Some(Seen::Content { body, framing, missing }) => (body, framing, missing),
+            Some(Seen::Content {
+                body,
+                framing,
+                missing,
+            }) => (body, framing, missing),
             _ => unreachable!("just pushed"),
         }
     }
@@ -73,7 +85,10 @@ fn run(mut decoder: Decoder, ops: &[Op<'_>]) -> Vec<Seen> {
                 decoder.feed(bytes, &mut |event| {
                     if let HttpEvent::Body(part) = &event {
                         let range = part.as_ptr_range();
-                        assert!(within.start <= range.start && range.end <= within.end, "body was copied");
+                        assert!(
+                            within.start <= range.start && range.end <= within.end,
+                            "body was copied"
+                        );
                     }
                     log.push(event);
                 });
@@ -86,7 +101,10 @@ fn run(mut decoder: Decoder, ops: &[Op<'_>]) -> Vec<Seen> {
         }
         assert!(decoder.buffered() <= MAX_HEAD);
         assert_eq!(decoder.in_message(), log.open);
-        assert_eq!(log.accounted + decoder.skipped() + decoder.buffered() as u64, total);
+        assert_eq!(
+            log.accounted + decoder.skipped() + decoder.buffered() as u64,
+            total
+        );
     }
     decoder.end(&mut |event| log.push(event));
     assert!(!log.open && decoder.buffered() == 0);
@@ -95,9 +113,15 @@ fn run(mut decoder: Decoder, ops: &[Op<'_>]) -> Vec<Seen> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((flags, seed, stream)) = options(input) else { return };
+    let Some((flags, seed, stream)) = options(input) else {
+        return;
+    };
     let make = || {
-        let mut decoder = if flags & 1 == 0 { Decoder::request() } else { Decoder::response() };
+        let mut decoder = if flags & 1 == 0 {
+            Decoder::request()
+        } else {
+            Decoder::response()
+        };
         if flags & 2 != 0 {
             decoder.expect("HEAD");
         }

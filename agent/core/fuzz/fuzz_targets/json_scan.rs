@@ -6,8 +6,18 @@ use infertap_core_fuzz::{Op, options, split, whole};
 use libfuzzer_sys::fuzz_target;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-const PATHS: &[&str] =
-    &["model", "a", "a.b", "a.*.b", "*", "*.a", "*.*", "choices.*.delta.content", "usage.prompt_tokens", "stream"];
+const PATHS: &[&str] = &[
+    "model",
+    "a",
+    "a.b",
+    "a.*.b",
+    "*",
+    "*.a",
+    "*.*",
+    "choices.*.delta.content",
+    "usage.prompt_tokens",
+    "stream",
+];
 
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
@@ -145,11 +155,14 @@ fn close(a: &Node, b: &Node) -> bool {
 
 /// Whether a number is longer than what the scanner reports.
 fn has_long_number(text: &[u8]) -> bool {
-    text.split(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')).any(|run| run.len() > 128)
+    text.split(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
+        .any(|run| run.len() > 128)
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((limit, seed, text)) = options(input) else { return };
+    let Some((limit, seed, text)) = options(input) else {
+        return;
+    };
     let limit = usize::from(limit);
     let ops = whole(text);
     let result = run(limit, &ops);
@@ -164,7 +177,10 @@ fuzz_target!(|input: &[u8]| {
         assert!(complete, "a valid text was not complete");
         assert_eq!(found.len(), expected.len(), "{found:?} {expected:?}");
         for (found, expected) in found.iter().zip(&expected) {
-            assert!(found.0 == expected.0 && found.2 == expected.2 && close(&found.1, &expected.1), "{found:?} {expected:?}");
+            assert!(
+                found.0 == expected.0 && found.2 == expected.2 && close(&found.1, &expected.1),
+                "{found:?} {expected:?}"
+            );
         }
     }
 });

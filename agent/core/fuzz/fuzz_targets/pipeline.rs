@@ -33,9 +33,18 @@ fn steps(mut input: &[u8]) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     while let [operation, connection, low, high, rest @ ..] = input {
         let length = u16::from_le_bytes([*low, *high]);
-        let take = if operation % 16 < 8 { rest.len().min(length.into()) } else { 0 };
+        let take = if operation % 16 < 8 {
+            rest.len().min(length.into())
+        } else {
+            0
+        };
         let (bytes, after) = rest.split_at(take);
-        steps.push(Step { operation: operation % 16, connection: connection % 4, length, bytes });
+        steps.push(Step {
+            operation: operation % 16,
+            connection: connection % 4,
+            length,
+            bytes,
+        });
         input = after;
     }
     steps
@@ -53,11 +62,18 @@ fn engine() -> Event<'static> {
         container: None,
         pod_uid: None,
     };
-    Event { at: 0, kind: EventKind::EngineUp(Arc::new(info)) }
+    Event {
+        at: 0,
+        kind: EventKind::EngineUp(Arc::new(info)),
+    }
 }
 
 fn run(input: &[u8]) -> Vec<Observation> {
-    let config = PipelineConfig { max_connections: 3, max_pipelined: 4, ..PipelineConfig::default() };
+    let config = PipelineConfig {
+        max_connections: 3,
+        max_pipelined: 4,
+        ..PipelineConfig::default()
+    };
     let mut pipeline = Pipeline::new(config);
     let mut out = Vec::new();
     let mut counters = [Counters::default(); 4];
@@ -77,7 +93,11 @@ fn run(input: &[u8]) -> Vec<Observation> {
             ..RecordHeader::default()
         };
         let direction = step.operation % 2;
-        let way = if direction == 0 { Direction::In } else { Direction::Out } as u8;
+        let way = if direction == 0 {
+            Direction::In
+        } else {
+            Direction::Out
+        } as u8;
         match step.operation {
             // Data, whole (0 to 5) or with its end missing (6, 7).
             0..=7 => {
@@ -101,7 +121,11 @@ fn run(input: &[u8]) -> Vec<Observation> {
             10 => {
                 *state = Counters::default();
                 header.kind = RecordKind::Open as u16;
-                header.flags = if step.length % 2 == 1 { record_flag::LATE } else { 0 };
+                header.flags = if step.length % 2 == 1 {
+                    record_flag::LATE
+                } else {
+                    0
+                };
             }
             11 => header.kind = RecordKind::Eof as u16,
             12 => {
@@ -110,7 +134,13 @@ fn run(input: &[u8]) -> Vec<Observation> {
                 header.errno = 32;
             }
             13 => header.kind = RecordKind::Close as u16,
-            14 => header.kind = if step.length % 2 == 0 { RecordKind::Stall } else { RecordKind::Shutdown } as u16,
+            14 => {
+                header.kind = if step.length % 2 == 0 {
+                    RecordKind::Stall
+                } else {
+                    RecordKind::Shutdown
+                } as u16
+            }
             _ => {
                 // Time passes; sometimes it seems to go back.
                 now = if step.length == 0 {
@@ -134,7 +164,13 @@ fn run(input: &[u8]) -> Vec<Observation> {
 }
 
 fn check_record(record: &RequestRecord) {
-    let times = [record.t0_ns, record.t1_ns, record.t2_ns, record.t3_ns, record.t4_ns];
+    let times = [
+        record.t0_ns,
+        record.t1_ns,
+        record.t2_ns,
+        record.t3_ns,
+        record.t4_ns,
+    ];
     let known: Vec<u64> = times.into_iter().flatten().collect();
     assert!(known.is_sorted(), "times run backwards: {record:?}");
     let durations = [
@@ -146,30 +182,55 @@ fn check_record(record: &RequestRecord) {
         record.tpot_s,
         record.e2e_s,
     ];
-    assert!(durations.iter().flatten().all(|d| d.is_finite() && *d >= 0.0), "{record:?}");
-    assert_eq!(record.input_tokens.is_some(), record.sources.input_tokens.is_some(), "{record:?}");
-    assert_eq!(record.output_tokens.is_some(), record.sources.output_tokens.is_some(), "{record:?}");
+    assert!(
+        durations.iter().flatten().all(|d| d.is_finite() && *d >= 0.0),
+        "{record:?}"
+    );
+    assert_eq!(
+        record.input_tokens.is_some(),
+        record.sources.input_tokens.is_some(),
+        "{record:?}"
+    );
+    assert_eq!(
+        record.output_tokens.is_some(),
+        record.sources.output_tokens.is_some(),
+        "{record:?}"
+    );
 }
 
 fuzz_target!(|input: &[u8]| {
     let out = run(input);
-    assert_eq!(format!("{out:?}"), format!("{:?}", run(input)), "the same events, other observations");
+    assert_eq!(
+        format!("{out:?}"),
+        format!("{:?}", run(input)),
+        "the same events, other observations"
+    );
     let mut in_flight: HashMap<(Arc<str>, Arc<str>), u64> = HashMap::new();
     for observation in &out {
         match observation {
             Observation::Started(labels) => {
-                *in_flight.entry((labels.engine.clone(), labels.model.clone())).or_default() += 1;
+                *in_flight
+                    .entry((labels.engine.clone(), labels.model.clone()))
+                    .or_default() += 1;
             }
             Observation::Finished(finished) => {
                 let key = (finished.labels.engine.clone(), finished.labels.model.clone());
                 let count = in_flight.get_mut(&key).filter(|count| **count > 0);
                 *count.expect("a request finished that never started") -= 1;
                 check_record(&finished.record);
-                assert!(finished.gaps.iter().all(|(gap, tokens)| gap.is_finite() && *gap >= 0.0 && *tokens > 0));
+                assert!(
+                    finished
+                        .gaps
+                        .iter()
+                        .all(|(gap, tokens)| gap.is_finite() && *gap >= 0.0 && *tokens > 0)
+                );
             }
             Observation::Tokens { count, .. } | Observation::Anomaly { count, .. } => assert!(*count > 0),
             _ => {}
         }
     }
-    assert!(in_flight.values().all(|count| *count == 0), "requests never finished: {in_flight:?}");
+    assert!(
+        in_flight.values().all(|count| *count == 0),
+        "requests never finished: {in_flight:?}"
+    );
 });

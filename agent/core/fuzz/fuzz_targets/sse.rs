@@ -80,7 +80,9 @@ fn reference(limit: usize, bytes: &[u8]) -> Vec<Seen> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((limit, seed, stream)) = options(input) else { return };
+    let Some((limit, seed, stream)) = options(input) else {
+        return;
+    };
     let limit = 8 + usize::from(limit) * 4;
     let ops = whole(stream);
     let seen = run(limit, &ops);

@@ -51,7 +51,11 @@ pub fn split<'a>(ops: &[Op<'a>], seed: u8) -> Vec<Op<'a>> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         // Mostly small pieces, now and then a large one.
         let cut = (state >> 24) as usize;
-        if cut < 224 { 1 + cut % (1 + usize::from(seed) / 8) } else { 1 + cut * 8 }
+        if cut < 224 {
+            1 + cut % (1 + usize::from(seed) / 8)
+        } else {
+            1 + cut * 8
+        }
     };
     let mut pieces = Vec::new();
     for op in ops {

@@ -135,7 +135,7 @@ fn what_can_t_be_decoded_says_why() {
         decode(Coding::Unsupported, b"x", 9).1,
         Err(EncodingError::Unsupported)
     );
-    let endless_name: Vec<u8> = [&b"\x1f\x8b\x08\x08\0\0\0\0\0\0"[..], &[b'n'; 200_000]].concat();
+    let endless_name: Vec<u8> = [&b"\x1f\x8b\x08\x08\0\0\0\0\0\0"[..], &vec![b'n'; 200_000]].concat();
     assert_eq!(
         decode(Coding::Gzip, &endless_name, 4096).1,
         Err(EncodingError::Corrupt)

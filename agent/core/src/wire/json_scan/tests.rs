@@ -3,6 +3,7 @@
 use super::{JsonScan, Scalar};
 use proptest::prelude::*;
 use serde_json::Value;
+use std::fmt::Write;
 
 const PATHS: &[&str] = &[
     "model",
@@ -308,17 +309,17 @@ fn cut<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<Option<&'a [u8]>> {
 
 /// JSON with every character beyond ASCII escaped, as Python's encoder writes it.
 fn ascii(text: &str) -> String {
-    let mut units = [0; 2];
-    text.chars()
-        .map(|c| match c.is_ascii() {
-            true => c.to_string(),
-            false => c
-                .encode_utf16(&mut units)
-                .iter()
-                .map(|unit| format!("\\u{unit:04X}"))
-                .collect(),
-        })
-        .collect()
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if c.is_ascii() {
+            escaped.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(escaped, "\\u{unit:04X}").expect("to memory");
+            }
+        }
+    }
+    escaped
 }
 
 proptest! {
