@@ -11,6 +11,7 @@ pub mod deployed;
 pub mod engines;
 pub mod exposition;
 pub mod http;
+pub mod kernel;
 pub mod load;
 pub mod prometheus;
 pub mod promql;

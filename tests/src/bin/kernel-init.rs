@@ -1,0 +1,119 @@
+//! Process 1 of the kernel test's machine: load, attach, observe local exchanges in both modes, power off.
+//!
+//! What it finds is told on the console, in lines that `tests/kernel.rs` reads.
+
+use anyhow::{Context, Result, ensure};
+use infertap_tests::{
+    agent::{Agent, Start},
+    compare::compare,
+    kernel::{FAILURE, SUCCESS},
+    load::{Connection, Plan},
+    scripted::ServerProcess,
+};
+use serde_json::json;
+use std::{ffi::CString, io, path::Path, process::Command, time::Duration};
+
+fn main() {
+    match prepare().and_then(|()| observe()) {
+        Ok(()) => println!("{SUCCESS}"),
+        Err(error) => println!("{FAILURE}: {error:#}"),
+    }
+    // SAFETY: sync and reboot have no memory effects; as process 1 of a machine made for this there is nothing to lose.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+}
+
+/// What an init does before anything else works.
+fn prepare() -> Result<()> {
+    for (kind, target) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/tmp"),
+    ] {
+        let (kind, at) = (CString::new(kind)?, CString::new(target)?);
+        // SAFETY: three valid C strings and no data.
+        let result = unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+        ensure!(
+            result == 0,
+            "can't mount {target}: {}",
+            io::Error::last_os_error()
+        );
+    }
+    loopback_up().context("can't bring the loopback interface up")
+}
+
+fn loopback_up() -> io::Result<()> {
+    // SAFETY: an ifreq of zeroes is valid; the name fits; the ioctl reads it from a live socket.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 || libc::ioctl(socket, libc::SIOCSIFFLAGS, &raw const request) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::close(socket);
+    }
+    Ok(())
+}
+
+fn observe() -> Result<()> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    println!("kernel {}", release.trim());
+    let doctor = Command::new("/bin/infertap")
+        .arg("doctor")
+        .output()
+        .context("can't run infertap doctor")?;
+    println!("{}", String::from_utf8_lossy(&doctor.stdout));
+    ensure!(
+        doctor.status.success(),
+        "infertap doctor says that it can't work here"
+    );
+    for mode in ["tracepoint", "uprobe"] {
+        observe_in(mode).with_context(|| format!("{mode} mode"))?;
+        println!("{mode} mode: observed");
+    }
+    Ok(())
+}
+
+fn observe_in(mode: &str) -> Result<()> {
+    let folder = Path::new("/tmp").join(mode);
+    std::fs::create_dir_all(&folder)?;
+    let server = ServerProcess::start(Path::new("/bin/scripted-server"), &folder, &["--calls", "vector"])?;
+    let start = Start {
+        binary: "/bin/infertap".into(),
+        arguments: ["--pid", &server.pid().to_string(), "--socket-probe", mode]
+            .map(str::to_owned)
+            .to_vec(),
+        port: 0,
+        log: folder.join("agent.log"),
+        through: Vec::new(),
+    };
+    let agent = Agent::start(&start)?;
+    let mut connection = Connection::open(&server.address)?;
+    let mut truths = Vec::new();
+    for index in 0..4 {
+        let script = json!({"chunks": 20, "gap_us": 2000, "padding": 500, "write": "vectored"});
+        let extra =
+            json!({"stream": index != 2, "stream_options": {"include_usage": true}, "script": script});
+        let plan = Plan {
+            index,
+            ..Plan::chat("in the machine", "model-a", "hello", &extra)
+        };
+        truths.push(connection.exchange(&plan));
+    }
+    let records = agent.wait_requests(truths.len(), Duration::from_secs(20), |_| true)?;
+    let comparison = compare(&truths, &records);
+    ensure!(
+        comparison.problems.is_empty(),
+        "{}\n{}",
+        comparison.problems.join("\n"),
+        agent.log_tail()
+    );
+    ensure!(agent.stop(), "the agent did not end well");
+    Ok(())
+}
