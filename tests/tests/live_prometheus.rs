@@ -99,6 +99,7 @@ fn prometheus_gets_an_answer_to_every_shipped_query() {
     for quiet in [
         "InfertapDown",
         "InfertapProbeDown",
+        "InfertapEngineNotObserved",
         "InfertapTtftHigh",
         "InfertapLabelOverflow",
     ] {
