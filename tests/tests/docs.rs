@@ -5,28 +5,26 @@
 
 use infertap_tests::deployed::repository;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// The Markdown files that are, or are about to be, part of the repository.
+/// Every Markdown file of the tree, build outputs and hidden folders left out.
 fn documents() -> Vec<PathBuf> {
-    let output = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.md"])
-        .current_dir(repository())
-        .output()
-        .unwrap_or_else(|e| panic!("can't run git: {e}; install it with `apt-get install git`"));
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let listed = String::from_utf8(output.stdout).expect("paths are UTF-8");
-    let paths: Vec<_> = listed
-        .lines()
-        .map(|path| repository().join(path))
-        .filter(|path| path.exists())
-        .collect();
-    assert!(paths.len() > 3, "found {paths:?} only");
-    paths
+    let mut found = Vec::new();
+    let mut folders = vec![repository()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path = entry.expect("a directory entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() && !path.is_symlink() {
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    assert!(found.len() > 3, "found {found:?} only");
+    found
 }
 
 /// The targets of `[text](target)`, code blocks left out.
