@@ -9,6 +9,8 @@ use memchr::memchr;
 
 /// Longest method name that is believed.
 const MAX_METHOD: usize = 32;
+/// Only this much is looked at, again with each piece that arrives; a request line that is longer passes for one.
+const MAX_LINE: usize = 1024;
 
 /// What the first bytes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +52,9 @@ fn request(bytes: &[u8]) -> Verdict {
         Some(b' ') => {}
         Some(_) => return NOT_HTTP,
     }
-    let newline = memchr(b'\n', bytes);
-    let line = &bytes[..newline.unwrap_or(bytes.len())];
+    let looked_at = &bytes[..bytes.len().min(MAX_LINE)];
+    let newline = memchr(b'\n', looked_at);
+    let line = &looked_at[..newline.unwrap_or(looked_at.len())];
     if line
         .iter()
         .any(|&b| b < 0x20 && !matches!(b, b'\r' | b'\t') || b == 0x7f)
@@ -59,7 +62,11 @@ fn request(bytes: &[u8]) -> Verdict {
         return NOT_HTTP;
     }
     if newline.is_none() {
-        return Verdict::More;
+        return if looked_at.len() == MAX_LINE {
+            Verdict::Http
+        } else {
+            Verdict::More
+        };
     }
     let version = line
         .trim_ascii_end()

@@ -202,6 +202,45 @@ fn heads_beyond_the_limits_are_counted_and_the_next_message_is_found() {
 }
 
 #[test]
+fn a_long_target_passes_and_an_endless_first_line_does_not() {
+    let target = format!("/v1?q={}", "x".repeat(20_000));
+    let lines = requests(format!("GET {target} HTTP/1.1\r\n\r\n").as_bytes());
+    assert_eq!(
+        lines,
+        [format!("GET {target} {} []", target.len() + 17), "end".to_owned()]
+    );
+    let endless = [&b"GET /"[..], &b"x".repeat(2 * MAX_HEAD)].concat();
+    assert_eq!(requests(&endless), ["Anomaly(BadRequestHead)"]);
+}
+
+#[test]
+fn random_bytes_are_given_up_with_bounded_memory() {
+    // xorshift64: the same bytes each time, as good as random.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for make in [Decoder::request, Decoder::response] {
+        for _ in 0..100 {
+            let mut decoder = make();
+            let mut anomalies = 0;
+            for _ in 0..64 {
+                let bytes: Vec<u8> = (0..128).flat_map(|_| random().to_le_bytes()).collect();
+                decoder.feed(&bytes, &mut |event| {
+                    assert!(matches!(event, HttpEvent::Anomaly(_)), "{event:?}");
+                    anomalies += 1;
+                });
+            }
+            assert!(decoder.is_dead() && anomalies == 1 && decoder.buffered() == 0);
+            assert_eq!(decoder.skipped(), 64 * 1024);
+        }
+    }
+}
+
+#[test]
 fn bad_chunks_end_the_message_and_the_next_one_is_found() {
     for bad in ["zz\r\n", "3\r\nabcX", "fffffffffffffffff\r\n", "1\rx", ";\r\n"] {
         let text = format!(

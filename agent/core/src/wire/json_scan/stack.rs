@@ -15,8 +15,8 @@ struct Level {
     any: u64,
     /// Paths whose last part is here.
     last: u64,
-    /// The part of each path; empty for a path that is shorter.
-    parts: Vec<&'static str>,
+    /// Each different part, and the paths that have it here.
+    names: Vec<(&'static str, u64)>,
 }
 
 /// Open containers.
@@ -42,22 +42,24 @@ impl Stack {
             let count = path.split('.').count();
             for (part_index, part) in path.split('.').enumerate() {
                 if part_index == levels.len() {
-                    levels.push(Level {
-                        parts: vec![""; paths.len()],
-                        ..Level::default()
-                    });
+                    levels.push(Level::default());
                 }
                 let level = &mut levels[part_index];
-                level.parts[index] = part;
-                level.any |= u64::from(part == "*") << index;
+                if part == "*" {
+                    level.any |= 1 << index;
+                } else if let Some((_, paths)) = level.names.iter_mut().find(|(name, _)| *name == part) {
+                    *paths |= 1 << index;
+                } else {
+                    level.names.push((part, 1 << index));
+                }
                 level.last |= u64::from(part_index + 1 == count) << index;
             }
         }
         assert!(levels.len() <= MAX_PARTS, "at most {MAX_PARTS} parts in a path");
         let longest_key = levels
             .iter()
-            .flat_map(|level| &level.parts)
-            .map(|part| part.len())
+            .flat_map(|level| &level.names)
+            .map(|(name, _)| name.len())
             .max();
         Stack {
             inside: Vec::with_capacity(levels.len()),
@@ -122,18 +124,15 @@ impl Stack {
 
     /// The key of the value about to be read; `None` when it was longer than any wanted one.
     pub(super) fn set_key(&mut self, key: Option<&[u8]>) {
-        let (mut left, mut selected) = (self.innermost(), 0);
-        if let (Some(key), Some(level)) = (key, self.level()) {
-            left &= !level.any;
-            while left != 0 {
-                let index = left.trailing_zeros();
-                left &= left - 1;
-                if level.parts[index as usize].as_bytes() == key {
-                    selected |= 1 << index;
-                }
-            }
-        }
-        self.key = selected;
+        let inside = self.innermost();
+        self.key = match (key, self.level()) {
+            (Some(key), Some(level)) if inside != 0 => level
+                .names
+                .iter()
+                .find(|(name, _)| name.as_bytes() == key)
+                .map_or(0, |(_, paths)| paths & inside),
+            _ => 0,
+        };
     }
 
     pub(super) fn no_key(&mut self) {
