@@ -14,18 +14,28 @@
 //! assert!(observations.is_empty());
 //! ```
 
+mod connection;
+mod context;
 pub mod engine;
+mod engines;
 pub mod event;
+mod exchange;
+mod identity;
+mod lru;
 pub mod observation;
+mod pairing;
 pub mod pipeline;
 pub mod protocol;
 pub mod request;
+mod status;
+mod timeline;
+mod tokens;
 pub mod wire;
 
 pub use engine::{EngineInfo, EngineKind};
 pub use event::{Event, EventKind};
 pub use observation::{Anomaly, Observation};
-pub use pipeline::{Pipeline, PipelineConfig};
+pub use pipeline::{Pipeline, PipelineConfig, PipelineStats};
 pub use request::{RequestRecord, Source, Status};
 
 /// CLOCK_MONOTONIC nanoseconds, as `bpf_ktime_get_ns` gives them.

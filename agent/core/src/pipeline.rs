@@ -1,14 +1,32 @@
 //! The façade: one event in, observations out; all state bounded.
 //!
-//! Owns: routing of events to connections, limits and eviction. Refuses: I/O and clocks; time arrives with the events.
+//! Owns: routing of events to connections and of processes to engines, limits and eviction. Refuses: I/O and clocks;
+//! time arrives with the events.
+//!
+//! Only connections that the process accepted are read as HTTP. What it connected to, and pairs of sockets within it,
+//! are told as [`Observation::Ignore`]: the messages between an engine's own processes are another wire format, whose
+//! decoder would be chosen in [`Pipeline::admit`].
 
-use crate::{Event, Nanos, Observation};
+use crate::{
+    Anomaly, EngineInfo, Event, EventKind, Nanos, Observation,
+    connection::{Connection, Verdict},
+    context::{Anomalies, Context},
+    engines::Engines,
+    event::{ConnId, Socket},
+    lru::LruMap,
+};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 /// Bounds of the pipeline's state, and what the timeline needs to know.
 #[derive(Debug, Clone)]
 pub struct PipelineConfig {
     /// Connections tracked at once; the least recently active is evicted past it.
     pub max_connections: usize,
+    /// Bytes of state at once, by estimate; the least recently active connections are evicted past it.
+    pub max_state_bytes: usize,
     /// Nanoseconds without a byte after which an open exchange is given up as `timeout`.
     pub idle_timeout_ns: Nanos,
     /// Requests in flight on one connection (pipelining) before the oldest is given up.
@@ -21,6 +39,7 @@ impl Default for PipelineConfig {
     fn default() -> Self {
         PipelineConfig {
             max_connections: 16_384,
+            max_state_bytes: 128 * 1024 * 1024,
             idle_timeout_ns: 600_000_000_000,
             max_pipelined: 64,
             max_token_times: 16_384,
@@ -28,21 +47,376 @@ impl Default for PipelineConfig {
     }
 }
 
+/// What the pipeline holds, for the agent's own metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PipelineStats {
+    /// Connections whose bytes are read.
+    pub connections: usize,
+    /// Connections that are known only to be ignored.
+    pub ignored: usize,
+    /// Requests told as started and not yet as finished.
+    pub in_flight: usize,
+    /// Bytes of state, by estimate.
+    pub state_bytes: usize,
+}
+
+/// Connections that lost their state with an exchange open, remembered so that its rest is not told as another request.
+const MAX_DROPPED: usize = 4096;
+
+#[derive(Debug)]
+enum Entry {
+    Read(Box<Connection>),
+    /// Told as ignored.
+    Ignored,
+}
+
 /// The core's façade.
 #[derive(Debug)]
 pub struct Pipeline {
-    _config: PipelineConfig,
+    config: PipelineConfig,
+    connections: LruMap<Tracked>,
+    engines: Engines,
+    anomalies: Anomalies,
+    in_flight: usize,
+    ignored: usize,
+    state_bytes: usize,
+    /// Slots with tokens that were not told yet.
+    unflushed: Vec<usize>,
+    dropped: HashSet<ConnId>,
+    dropped_order: VecDeque<ConnId>,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    last_active: Nanos,
+    entry: Entry,
 }
 
 impl Pipeline {
     /// An empty pipeline.
     pub fn new(config: PipelineConfig) -> Pipeline {
-        Pipeline { _config: config }
+        Pipeline {
+            config,
+            connections: LruMap::new(),
+            engines: Engines::default(),
+            anomalies: Anomalies::default(),
+            in_flight: 0,
+            ignored: 0,
+            state_bytes: 0,
+            unflushed: Vec::new(),
+            dropped: HashSet::new(),
+            dropped_order: VecDeque::new(),
+        }
     }
 
     /// Takes one event.
-    pub fn handle(&mut self, _event: Event<'_>, _out: &mut Vec<Observation>) {}
+    pub fn handle(&mut self, event: Event<'_>, out: &mut Vec<Observation>) {
+        let at = event.at;
+        match event.kind {
+            EventKind::Open(socket) => self.open(socket, at, out),
+            EventKind::Data {
+                socket,
+                direction,
+                offset,
+                len,
+                bytes,
+                dur_ns,
+                blocked: _,
+            } => {
+                let until = at.saturating_add(u64::from(dur_ns));
+                if let Some(slot) = self.admit(socket, at, offset > 0, out) {
+                    self.with(slot, socket.tgid, at, until, out, |connection, context| {
+                        connection.data(direction, offset, len, bytes, context)
+                    });
+                }
+            }
+            EventKind::Eof(socket) => self.control(socket, at, out, Connection::eof),
+            EventKind::Shutdown(socket) => self.control(socket, at, out, Connection::shutdown),
+            EventKind::Error {
+                socket,
+                direction,
+                errno,
+            } => self.control(socket, at, out, |connection, context| {
+                connection.error(direction, errno, context)
+            }),
+            EventKind::Close(closed) => {
+                if let Some(slot) = self.connections.slot(closed.socket.conn) {
+                    let (bytes_in, bytes_out) = (closed.bytes_in, closed.bytes_out);
+                    self.end(slot, at, out, |connection, context| {
+                        connection.close(bytes_in, bytes_out, context);
+                    });
+                }
+                self.forget_dropped(closed.socket.conn);
+            }
+            // A slow client shows as time in the write; the descriptor is the agent's business.
+            EventKind::Stall(_) | EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
+            EventKind::Fork { parent, child } => {
+                if !self.engines.fork(parent, child) {
+                    self.anomalies.add(Anomaly::Evicted);
+                }
+            }
+            EventKind::Exit { tgid } => {
+                self.server_died(&[tgid], at, out);
+                self.engines.exit(tgid);
+            }
+            EventKind::EngineUp(engine) => {
+                if !self.engines.up(engine) {
+                    self.anomalies.add(Anomaly::Evicted);
+                }
+            }
+            EventKind::EngineDown { engine } => {
+                let tgids = self.engines.tgids(&engine);
+                self.server_died(&tgids, at, out);
+                self.engines.down(&engine);
+            }
+        }
+        self.anomalies.tell(out);
+    }
 
     /// Time has passed: expires what has gone stale, flushes token counts. Call it about every 100 ms.
-    pub fn advance(&mut self, _now: Nanos, _out: &mut Vec<Observation>) {}
+    pub fn advance(&mut self, now: Nanos, out: &mut Vec<Observation>) {
+        for slot in std::mem::take(&mut self.unflushed) {
+            if let Some((
+                _,
+                Tracked {
+                    entry: Entry::Read(connection),
+                    ..
+                },
+            )) = self.connections.get_mut(slot)
+            {
+                connection.unflushed = false;
+                connection.flush(out);
+            }
+        }
+        while let Some(slot) = self.connections.oldest() {
+            let stale = match self.connections.get_mut(slot) {
+                Some((_, tracked)) => tracked.last_active.saturating_add(self.config.idle_timeout_ns) <= now,
+                None => false,
+            };
+            if !stale {
+                break;
+            }
+            self.drop_connection(slot, now, out, Connection::expire);
+        }
+        self.anomalies.tell(out);
+    }
+
+    /// What it holds.
+    pub fn stats(&self) -> PipelineStats {
+        PipelineStats {
+            connections: self.connections.len() - self.ignored,
+            ignored: self.ignored,
+            in_flight: self.in_flight,
+            state_bytes: self.state_bytes
+                + self.connections.len() * (size_of::<Tracked>() + 4 * size_of::<usize>())
+                + self.dropped.len() * 4 * size_of::<ConnId>(),
+        }
+    }
+
+    fn open(&mut self, socket: Socket, at: Nanos, out: &mut Vec<Observation>) {
+        // An id that is opened again can only be one whose end was lost.
+        if let Some(slot) = self.connections.slot(socket.conn) {
+            let (bytes_in, bytes_out) = (0, 0);
+            self.end(slot, at, out, |connection, context| {
+                connection.close(bytes_in, bytes_out, context);
+            });
+        }
+        self.admit(socket, at, false, out);
+    }
+
+    /// The slot of a connection, made when it is new; `None` when it is ignored.
+    fn admit(&mut self, socket: Socket, at: Nanos, begun: bool, out: &mut Vec<Observation>) -> Option<usize> {
+        if let Some(slot) = self.connections.slot(socket.conn) {
+            self.connections.touch(slot);
+            let (_, tracked) = self.connections.get_mut(slot)?;
+            tracked.last_active = at.max(tracked.last_active);
+            return matches!(tracked.entry, Entry::Read(_)).then_some(slot);
+        }
+        while self.connections.len() >= self.config.max_connections.max(1) {
+            self.evict_oldest(at, out);
+        }
+        let swallow = self.forget_dropped(socket.conn);
+        let joined = socket.late || begun || swallow;
+        let connection = Connection::new(socket.tgid, socket.role, joined, swallow);
+        let ignored = connection.is_none();
+        let entry = connection.map_or(Entry::Ignored, |connection| Entry::Read(Box::new(connection)));
+        let slot = self.connections.insert(
+            socket.conn,
+            Tracked {
+                last_active: at,
+                entry,
+            },
+        );
+        if ignored {
+            self.ignored += 1;
+            out.push(Observation::Ignore(socket.conn));
+            return None;
+        }
+        Some(slot)
+    }
+
+    fn control(
+        &mut self,
+        socket: Socket,
+        at: Nanos,
+        out: &mut Vec<Observation>,
+        act: impl FnOnce(&mut Connection, &mut Context<'_>) -> Verdict,
+    ) {
+        // Of a connection that was never seen there is nothing to end.
+        if let Some(slot) = self.connections.slot(socket.conn) {
+            self.connections.touch(slot);
+            self.with(slot, socket.tgid, at, at, out, act);
+        }
+    }
+
+    /// Lets a connection act on an event, and settles what follows from it.
+    fn with(
+        &mut self,
+        slot: usize,
+        tgid: u32,
+        at: Nanos,
+        until: Nanos,
+        out: &mut Vec<Observation>,
+        act: impl FnOnce(&mut Connection, &mut Context<'_>) -> Verdict,
+    ) {
+        let Some((conn, tracked)) = self.connections.get_mut(slot) else {
+            return;
+        };
+        tracked.last_active = tracked.last_active.max(at);
+        let Entry::Read(connection) = &mut tracked.entry else {
+            return;
+        };
+        if connection.engine_epoch != self.engines.epoch() || connection.tgid != tgid {
+            connection.tgid = tgid;
+            connection.engine = self.engines.of(tgid);
+            connection.engine_epoch = self.engines.epoch();
+        }
+        let engine: Option<Arc<EngineInfo>> = connection.engine.clone();
+        let mut context = Context {
+            at,
+            until,
+            conn,
+            engine: engine.as_deref(),
+            config: &self.config,
+            out,
+            anomalies: &mut self.anomalies,
+            in_flight: &mut self.in_flight,
+            unflushed: false,
+        };
+        let verdict = act(connection, &mut context);
+        if context.unflushed && !connection.unflushed {
+            connection.unflushed = true;
+            self.unflushed.push(slot);
+        }
+        let bytes = connection.estimate_bytes();
+        self.state_bytes = self.state_bytes + bytes - connection.bytes;
+        connection.bytes = bytes;
+        if verdict == Verdict::Ignore {
+            self.state_bytes -= bytes;
+            tracked.entry = Entry::Ignored;
+            self.ignored += 1;
+            out.push(Observation::Ignore(conn));
+        }
+        while self.state_bytes > self.config.max_state_bytes && self.connections.len() > 1 {
+            self.evict_oldest(at, out);
+        }
+    }
+
+    /// Lets a connection act for the last time.
+    fn end(
+        &mut self,
+        slot: usize,
+        at: Nanos,
+        out: &mut Vec<Observation>,
+        act: impl FnOnce(&mut Connection, &mut Context<'_>),
+    ) {
+        let Some((conn, tracked)) = self.connections.remove(slot) else {
+            return;
+        };
+        let Entry::Read(mut connection) = tracked.entry else {
+            self.ignored -= 1;
+            return;
+        };
+        self.state_bytes -= connection.bytes;
+        let engine = match self.engines.of(connection.tgid) {
+            Some(engine) => Some(engine),
+            None => connection.engine.take(),
+        };
+        act(
+            &mut connection,
+            &mut Context {
+                at,
+                until: at,
+                conn,
+                engine: engine.as_deref(),
+                config: &self.config,
+                out,
+                anomalies: &mut self.anomalies,
+                in_flight: &mut self.in_flight,
+                unflushed: false,
+            },
+        );
+    }
+
+    /// Drops a connection that may still carry bytes.
+    fn drop_connection(
+        &mut self,
+        slot: usize,
+        at: Nanos,
+        out: &mut Vec<Observation>,
+        act: impl FnOnce(&mut Connection, &mut Context<'_>),
+    ) {
+        let Some((conn, tracked)) = self.connections.get_mut(slot) else {
+            return;
+        };
+        if let Entry::Read(connection) = &tracked.entry
+            && !connection.is_idle()
+            && self.dropped.insert(conn)
+        {
+            self.dropped_order.push_back(conn);
+            if self.dropped_order.len() > MAX_DROPPED
+                && let Some(oldest) = self.dropped_order.pop_front()
+            {
+                self.dropped.remove(&oldest);
+            }
+        }
+        self.end(slot, at, out, act);
+    }
+
+    fn evict_oldest(&mut self, at: Nanos, out: &mut Vec<Observation>) {
+        if let Some(slot) = self.connections.oldest() {
+            if let Some((
+                _,
+                Tracked {
+                    entry: Entry::Read(_),
+                    ..
+                },
+            )) = self.connections.get_mut(slot)
+            {
+                self.anomalies.add(Anomaly::Evicted);
+            }
+            self.drop_connection(slot, at, out, Connection::evict);
+        }
+    }
+
+    /// Whether this connection's state was dropped with an exchange open.
+    fn forget_dropped(&mut self, conn: ConnId) -> bool {
+        let was = self.dropped.remove(&conn);
+        if was {
+            self.dropped_order.retain(|other| *other != conn);
+        }
+        was
+    }
+
+    fn server_died(&mut self, tgids: &[u32], at: Nanos, out: &mut Vec<Observation>) {
+        let slots: Vec<usize> = self
+            .connections
+            .slots()
+            .filter(|(_, tracked)| matches!(&tracked.entry, Entry::Read(c) if tgids.contains(&c.tgid)))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in slots {
+            self.end(slot, at, out, Connection::server_died);
+        }
+    }
 }

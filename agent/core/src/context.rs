@@ -1,0 +1,78 @@
+//! What the handling of one event may touch outside of its connection.
+//!
+//! Owns: the bundle, and the counting of anomalies until they are told. Refuses: state that outlives the event.
+
+use crate::{Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, event::ConnId};
+
+/// Anomalies since they were last told: a malformed event may hold thousands.
+#[derive(Debug, Default)]
+pub(crate) struct Anomalies {
+    counts: [u64; Anomaly::ALL.len()],
+    any: bool,
+}
+
+impl Anomalies {
+    pub(crate) fn add(&mut self, kind: Anomaly) {
+        // `ALL` is in declaration order.
+        self.counts[kind as usize] += 1;
+        self.any = true;
+    }
+
+    /// Moves the counts to `out`.
+    pub(crate) fn tell(&mut self, out: &mut Vec<Observation>) {
+        if !std::mem::take(&mut self.any) {
+            return;
+        }
+        for kind in Anomaly::ALL {
+            let count = std::mem::take(&mut self.counts[kind as usize]);
+            if count > 0 {
+                out.push(Observation::Anomaly { kind, count });
+            }
+        }
+    }
+}
+
+/// The event's time, the connection's surroundings, and where observations go.
+pub(crate) struct Context<'a> {
+    /// When the event happened (a write: began).
+    pub(crate) at: Nanos,
+    /// When it was over.
+    pub(crate) until: Nanos,
+    pub(crate) conn: ConnId,
+    pub(crate) engine: Option<&'a EngineInfo>,
+    pub(crate) config: &'a PipelineConfig,
+    pub(crate) out: &'a mut Vec<Observation>,
+    pub(crate) anomalies: &'a mut Anomalies,
+    /// Requests that were told as started and not yet as finished.
+    pub(crate) in_flight: &'a mut usize,
+    /// Set when tokens were counted that were not told yet.
+    pub(crate) unflushed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_anomaly_has_its_own_count() {
+        let mut anomalies = Anomalies::default();
+        for (times, kind) in Anomaly::ALL.iter().enumerate() {
+            for _ in 0..times {
+                anomalies.add(*kind);
+            }
+        }
+        let mut out = Vec::new();
+        anomalies.tell(&mut out);
+        let told: Vec<_> = out
+            .iter()
+            .map(|o| match o {
+                Observation::Anomaly { kind, count } => (*kind, *count),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected: Vec<_> = Anomaly::ALL.iter().copied().zip(0..).skip(1).collect();
+        assert_eq!(told, expected);
+        anomalies.tell(&mut out);
+        assert_eq!(out.len(), told.len(), "told once");
+    }
+}

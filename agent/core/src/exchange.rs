@@ -1,0 +1,458 @@
+//! One request and its response: from bytes to facts, and from facts to observations.
+//!
+//! Owns: what a protocol's messages mean for the counts and the timeline of this exchange; its labels; the promise that
+//! every `Started` has exactly one `Finished` with the same labels. Refuses: framing, and which response is whose
+//! (`pairing`).
+
+mod body;
+mod record;
+
+use crate::{
+    Anomaly, EngineInfo, Nanos, Observation,
+    context::Context,
+    identity,
+    observation::{Labels, TokenDirection},
+    protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
+    status::End,
+    timeline::Timeline,
+    tokens::Tokens,
+    wire::{
+        encoding::Coding,
+        http1::{RequestHead, ResponseHead},
+        sse::SseItem,
+    },
+};
+use body::{Body, RequestBody, ResponseBody};
+
+/// Reasons to be incomplete.
+pub(crate) mod reason {
+    /// The agent came when the exchange was under way.
+    pub(crate) const LATE_JOIN: &str = "late_join";
+    /// Bytes of the request's direction are missing, and with them the certainty which request this is.
+    pub(crate) const GAP_IN: &str = "gap_in";
+    /// Bytes of the response are missing.
+    pub(crate) const GAP_OUT: &str = "gap_out";
+    /// State was dropped to stay within bounds.
+    pub(crate) const EVICTED: &str = "evicted";
+    /// A clock value came before one that it must follow.
+    pub(crate) const CLOCK: &str = "clock";
+    /// A message of the stream was larger than the limit.
+    pub(crate) const OVERSIZE_EVENT: &str = "oversize_event";
+    /// The response stopped being HTTP.
+    pub(crate) const UNPARSED: &str = "unparsed";
+}
+
+/// An inference request, or what may turn out to be one.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    request_body: Option<Box<RequestBody>>,
+    response_body: ResponseBody,
+    facts: Facts,
+}
+
+/// Everything but the parsers, so that they can be fed while it changes.
+#[derive(Debug)]
+struct Facts {
+    id: u64,
+    trace_id: Option<Box<str>>,
+    /// `None`: its request was not seen, and its response has not told yet.
+    protocol: Option<&'static dyn Protocol>,
+    /// What it was started with.
+    labels: Option<Labels>,
+    request: RequestFacts,
+    request_ended: bool,
+    response: ResponseFacts,
+    http_status: Option<u16>,
+    streamed: bool,
+    timeline: Timeline,
+    tokens: Tokens,
+    /// A choice other than the first was seen.
+    several_choices: bool,
+    request_bytes: u64,
+    response_bytes: u64,
+    incomplete: Vec<&'static str>,
+}
+
+impl Exchange {
+    /// A request whose head is complete; `None` when it is no inference request.
+    pub(crate) fn claim(
+        head: &RequestHead,
+        bytes: u64,
+        began: Nanos,
+        sequence: u64,
+        context: &mut Context<'_>,
+    ) -> Option<Exchange> {
+        let protocol = protocol::claiming(&head.method, &head.target)?;
+        let mut exchange = Exchange::new(context, sequence, Some(began));
+        let facts = &mut exchange.facts;
+        facts.protocol = Some(protocol);
+        facts.request_bytes = bytes;
+        facts.trace_id = head
+            .headers
+            .iter()
+            .find(|(name, _)| name == "traceparent")
+            .and_then(|(_, value)| identity::traceparent_trace_id(value))
+            .map(Into::into);
+        let coding = Coding::of(&head.headers);
+        if coding == Coding::Unsupported {
+            context.anomalies.add(Anomaly::UnsupportedEncoding);
+        } else {
+            exchange.request_body = Some(Box::new(RequestBody::new(protocol, coding)));
+        }
+        Some(exchange)
+    }
+
+    /// A response, or its rest, without the request that it answers.
+    pub(crate) fn orphan(sequence: u64, reason: &'static str, context: &Context<'_>) -> Exchange {
+        let mut exchange = Exchange::new(context, sequence, None);
+        exchange.facts.request_ended = true;
+        exchange.mark(reason);
+        exchange
+    }
+
+    fn new(context: &Context<'_>, sequence: u64, t0: Option<Nanos>) -> Exchange {
+        Exchange {
+            request_body: None,
+            response_body: ResponseBody::none(),
+            facts: Facts {
+                id: identity::request_id(context.conn, sequence, context.at),
+                trace_id: None,
+                protocol: None,
+                labels: None,
+                request: RequestFacts::default(),
+                request_ended: false,
+                response: ResponseFacts::default(),
+                http_status: None,
+                streamed: false,
+                timeline: Timeline::new(t0),
+                tokens: Tokens::default(),
+                several_choices: false,
+                request_bytes: 0,
+                response_bytes: 0,
+                incomplete: Vec::new(),
+            },
+        }
+    }
+
+    /// Something about it is not known.
+    pub(crate) fn mark(&mut self, reason: &'static str) {
+        self.facts.mark(reason);
+    }
+
+    /// Its request was read to the end.
+    pub(crate) fn request_ended(&self) -> bool {
+        self.facts.request_ended
+    }
+
+    /// The response's head said that it is no success.
+    pub(crate) fn refused(&self) -> bool {
+        self.facts.http_status.is_some_and(|status| status >= 400)
+    }
+
+    /// The stream said that it is complete.
+    pub(crate) fn done(&self) -> bool {
+        self.facts.response.done
+    }
+
+    pub(crate) fn request_data(&mut self, bytes: &[u8], context: &mut Context<'_>) {
+        self.facts.request_bytes += bytes.len() as u64;
+        if let (Some(body), Some(protocol)) = (&mut self.request_body, self.facts.protocol) {
+            if body.feed(bytes, protocol, &mut self.facts.request).is_err() {
+                context.anomalies.add(Anomaly::UnsupportedEncoding);
+                self.request_body = None;
+            }
+            self.facts.start_if_known(context);
+        }
+    }
+
+    /// Body bytes that were not seen. The request stays measurable: no time and no count comes from its body. Only facts
+    /// in the missing part are lost, and the model then comes from the response.
+    pub(crate) fn request_gap(&mut self, len: u64) {
+        self.facts.request_bytes += len;
+        if let Some(body) = &mut self.request_body {
+            body.gap();
+        }
+    }
+
+    pub(crate) fn request_framing(&mut self, len: u64) {
+        self.facts.request_bytes += len;
+    }
+
+    /// No more of the request will come.
+    pub(crate) fn end_request(&mut self, context: &mut Context<'_>) {
+        if let Some(body) = self.request_body.take()
+            && body.malformed()
+        {
+            context.anomalies.add(Anomaly::BadJson);
+        }
+        self.facts.request_ended = true;
+        self.facts.start_if_known(context);
+    }
+
+    pub(crate) fn response_head(&mut self, head: &ResponseHead, bytes: u64, context: &mut Context<'_>) {
+        self.facts.http_status = Some(head.status);
+        self.response_framing(bytes, context);
+        self.response_body = ResponseBody::new(head, self.facts.protocol);
+        self.facts.streamed = self.response_body.is_stream();
+        if self.response_body.is_unreadable() {
+            context.anomalies.add(Anomaly::UnsupportedEncoding);
+        }
+    }
+
+    pub(crate) fn response_framing(&mut self, len: u64, context: &mut Context<'_>) {
+        self.facts.response_bytes += len;
+        self.facts.wrote(context);
+    }
+
+    pub(crate) fn response_data(&mut self, bytes: &[u8], context: &mut Context<'_>) {
+        self.facts.response_bytes += bytes.len() as u64;
+        self.facts.wrote(context);
+        let facts = &mut self.facts;
+        if self
+            .response_body
+            .feed(bytes, facts.protocol, &mut |item| facts.item(item, context))
+            .is_err()
+        {
+            context.anomalies.add(Anomaly::UnsupportedEncoding);
+        }
+        self.facts.streamed = self.response_body.is_stream();
+    }
+
+    pub(crate) fn response_gap(&mut self, len: u64, context: &mut Context<'_>) {
+        self.facts.response_bytes += len;
+        self.facts.wrote(context);
+        self.mark(reason::GAP_OUT);
+        self.response_body.gap();
+    }
+
+    /// The framing of the response is lost: what comes is read as the raw rest of an event stream. Chunk sizes are lines
+    /// without a meaning there, so an event that lies within one chunk is still found.
+    pub(crate) fn continue_raw(&mut self, reason: &'static str) {
+        self.mark(reason);
+        self.response_body.continue_raw();
+        self.facts.streamed = self.response_body.is_stream();
+    }
+
+    /// A message of its response was understood.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.facts.response.id.is_some() || self.facts.tokens.chunks() > 0 || self.facts.response.done
+    }
+
+    /// Its response is an event stream.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.response_body.is_stream()
+    }
+
+    /// Tells what was counted since it was last told.
+    pub(crate) fn flush(&mut self, out: &mut Vec<Observation>) {
+        self.facts.flush(out);
+    }
+
+    /// Heap bytes, about.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let request = if self.request_body.is_some() {
+            size_of::<RequestBody>() + 1024
+        } else {
+            0
+        };
+        size_of::<Exchange>()
+            + request
+            + self.response_body.heap_bytes()
+            + self.facts.timeline.heap_bytes()
+            + 256
+    }
+
+    /// The end: tells all that is left to tell. Nothing, when no protocol claims it.
+    pub(crate) fn finish(mut self, end: End, client_gone: bool, context: &mut Context<'_>) {
+        let body = std::mem::replace(&mut self.response_body, ResponseBody::none());
+        if let Body::Document(documents) = body.into_body() {
+            self.facts.document(documents, context);
+        }
+        if self.facts.protocol.is_none() {
+            return;
+        }
+        self.facts.request_ended = true;
+        let labels = self.facts.start(context);
+        self.facts.flush(context.out);
+        *context.in_flight = context.in_flight.saturating_sub(1);
+        let finished = self.facts.into_finished(labels, end, client_gone);
+        context.out.push(Observation::Finished(Box::new(finished)));
+    }
+}
+
+impl Facts {
+    fn mark(&mut self, reason: &'static str) {
+        if !self.incomplete.contains(&reason) {
+            self.incomplete.push(reason);
+        }
+    }
+
+    fn wrote(&mut self, context: &mut Context<'_>) {
+        if self.timeline.wrote(context.until).is_err() {
+            self.time_went_back(context);
+        }
+    }
+
+    /// Counted once a request: one step back taints all that follows it.
+    fn time_went_back(&mut self, context: &mut Context<'_>) {
+        if !self.incomplete.contains(&reason::CLOCK) {
+            context.anomalies.add(Anomaly::TimeWentBack);
+            self.mark(reason::CLOCK);
+        }
+    }
+
+    /// One item of an event stream.
+    fn item(&mut self, item: SseItem<'_>, context: &mut Context<'_>) {
+        let event = match item {
+            SseItem::Event(event) => event,
+            SseItem::Comment => return,
+            SseItem::Skipped => {
+                context.anomalies.add(Anomaly::OversizeEvent);
+                self.mark(reason::OVERSIZE_EVENT);
+                return;
+            }
+        };
+        if self.protocol.is_none() {
+            self.protocol = PROTOCOLS.iter().copied().find(|p| p.claims_message(event));
+        }
+        let Some(protocol) = self.protocol else { return };
+        match protocol.message(event, &self.request) {
+            Ok(message) => self.message(message, context),
+            Err(protocol::BadMessage) => context.anomalies.add(Anomaly::BadJson),
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>, context: &mut Context<'_>) {
+        let name = |kept: &mut Option<String>, told: Option<std::borrow::Cow<'_, str>>| {
+            if let (None, Some(told)) = (&kept, told) {
+                *kept = clean_name(&told);
+            }
+        };
+        let response = &mut self.response;
+        name(&mut response.id, message.id);
+        name(&mut response.model, message.model);
+        name(&mut response.finish_reason, message.finish_reason);
+        response.error = response.error.or(message.error);
+        response.done |= message.done;
+
+        let total = message.usage.and_then(|usage| usage.output);
+        let alone = message.choices.iter().nth(1).is_none() && !self.several_choices;
+        let mut choices = false;
+        for choice in message.choices.iter() {
+            choices = true;
+            self.several_choices |= choice.index > 0;
+            if choice.content {
+                let total = if alone && choice.index == 0 { total } else { None };
+                let tokens = self.tokens.chunk(choice.tokens.unwrap_or(1), total);
+                let limit = context.config.max_token_times;
+                if self
+                    .timeline
+                    .chunk(context.at, choice.index, tokens, limit)
+                    .is_err()
+                {
+                    self.time_went_back(context);
+                }
+            } else if let Some(tokens) = choice.tokens {
+                self.tokens.without_content(tokens);
+            }
+        }
+        if let Some(usage) = message.usage {
+            // vLLM's running usage is that of the choice it comes with; only its last frame, without choices, is of all.
+            let of_one_choice = choices && self.several_choices;
+            if !of_one_choice || self.tokens.output().is_none_or(|(n, _)| total >= Some(n)) {
+                self.tokens.report(usage);
+            }
+        }
+        if let Some(usage) = message.fallback_usage {
+            self.tokens.report_fallback(usage);
+        }
+        self.start_if_known(context);
+        context.unflushed = true;
+    }
+
+    /// A response that is one document has ended.
+    fn document(&mut self, documents: Vec<body::Document>, context: &mut Context<'_>) {
+        let claimed = documents.into_iter().find(|d| {
+            self.protocol.is_some_and(|p| p.name() == d.protocol.name())
+                || d.protocol.claims_response(&d.facts)
+        });
+        let Some(document) = claimed else { return };
+        // A refusal may be a page of text; a success that does not parse is worth knowing.
+        if document.scan.failed() && self.http_status.is_some_and(|status| status < 300) {
+            context.anomalies.add(Anomaly::BadJson);
+        }
+        self.protocol = Some(document.protocol);
+        self.tokens.report(document.facts.usage);
+        self.tokens.report_fallback(document.facts.fallback_usage);
+        self.response = document.facts;
+        self.response.done = document.scan.complete();
+    }
+
+    /// The model, best evidence first: the request's own; then, once it is clear that the request names none, the one
+    /// that the engine is known to serve, so that the request counts as in flight at once; then the response's. Where
+    /// the request was not seen, the response comes before the engine.
+    fn model<'a>(&'a self, engine: Option<&'a EngineInfo>) -> Option<&'a str> {
+        if let Some(model) = &self.request.model {
+            return Some(model);
+        }
+        if !self.request_ended {
+            return None;
+        }
+        let of_engine = engine.and_then(|engine| engine.model.as_deref());
+        let of_response = self.response.model.as_deref();
+        match self.timeline.t0() {
+            Some(_) => of_engine.or(of_response),
+            None => of_response.or(of_engine),
+        }
+    }
+
+    fn start_if_known(&mut self, context: &mut Context<'_>) {
+        if self.labels.is_none() && self.protocol.is_some() && self.model(context.engine).is_some() {
+            self.start(context);
+        }
+    }
+
+    /// Its labels; the first time, tells that it has started.
+    fn start(&mut self, context: &mut Context<'_>) -> Labels {
+        if let Some(labels) = &self.labels {
+            return labels.clone();
+        }
+        let engine = context.engine;
+        let model = match self.model(engine) {
+            Some(model) => match engine.and_then(|engine| engine.model.as_ref()) {
+                Some(known) if **known == *model => known.clone(),
+                _ => clean_name(model).unwrap_or_else(|| UNKNOWN.to_owned()).into(),
+            },
+            None => UNKNOWN.into(),
+        };
+        let labels = Labels {
+            engine: engine.map_or_else(|| UNKNOWN.into(), |engine| engine.id.clone()),
+            model,
+            scene: DEFAULT_SCENE.into(),
+        };
+        self.labels = Some(labels.clone());
+        *context.in_flight += 1;
+        context.out.push(Observation::Started(labels.clone()));
+        labels
+    }
+
+    fn flush(&mut self, out: &mut Vec<Observation>) {
+        let Some(labels) = &self.labels else { return };
+        let (input, output) = self.tokens.take_growth();
+        for (direction, count) in [(TokenDirection::Input, input), (TokenDirection::Output, output)] {
+            if count > 0 {
+                let labels = labels.clone();
+                out.push(Observation::Tokens {
+                    labels,
+                    direction,
+                    count,
+                });
+            }
+        }
+    }
+}
+
+/// Label value of what nobody told.
+const UNKNOWN: &str = "unknown";
+/// Scene of a request that no rule names.
+const DEFAULT_SCENE: &str = "default";

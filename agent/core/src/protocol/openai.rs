@@ -1,0 +1,444 @@
+//! What OpenAI's chat completions and completions have in common: paths, chunk shapes, usage, errors.
+//!
+//! Owns: the union of what OpenAI, vLLM, SGLang and llama.cpp send for both. Refuses: claiming requests (the two
+//! protocol files do). Shapes were read from vLLM 0.32 and llama.cpp's server, and from OpenAI's reference.
+
+use super::{
+    BadMessage, ChoiceDelta, Choices, ErrorFacts, Message, RequestFacts, ResponseFacts, Usage, clean_name,
+    lenient::{Count, Filled, Number, Text, otherwise_default, whole},
+};
+use crate::wire::{json_scan::Scalar, sse::SseEvent};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use std::fmt;
+
+pub(super) const REQUEST_PATHS: &[&str] = &[
+    "model",
+    "stream",
+    "stream_options.include_usage",
+    "n",
+    "max_tokens",
+    "max_completion_tokens",
+    "user",
+    "echo",
+];
+
+pub(super) fn request_field(path: usize, value: &Scalar<'_>, facts: &mut RequestFacts) {
+    match (REQUEST_PATHS[path], value) {
+        ("model", Scalar::String { text, .. }) => facts.model = clean_name(text).or(facts.model.take()),
+        ("user", Scalar::String { text, .. }) => facts.user = clean_name(text),
+        ("stream", Scalar::Bool(on)) => facts.stream = Some(*on),
+        ("stream_options.include_usage", Scalar::Bool(on)) => facts.include_usage = Some(*on),
+        ("echo", Scalar::Bool(on)) => facts.echo = Some(*on),
+        ("n", Scalar::Number(n)) => facts.choices = whole(*n),
+        ("max_tokens", Scalar::Number(n)) => facts.max_tokens = facts.max_tokens.or(whole(*n)),
+        // The newer name wins where a client sends both.
+        ("max_completion_tokens", Scalar::Number(n)) => facts.max_tokens = whole(*n).or(facts.max_tokens),
+        _ => {}
+    }
+}
+
+pub(super) const RESPONSE_PATHS: &[&str] = &[
+    "id",
+    "object",
+    "model",
+    "choices.*.finish_reason",
+    "usage.prompt_tokens",
+    "usage.completion_tokens",
+    "usage.prompt_tokens_details.cached_tokens",
+    "usage.completion_tokens_details.reasoning_tokens",
+    "timings.cache_n",
+    "timings.prompt_n",
+    "timings.predicted_n",
+    "error",
+    "error.code",
+    "error.type",
+    "error.message",
+    "code",
+];
+
+pub(super) fn response_field(path: usize, value: &Scalar<'_>, facts: &mut ResponseFacts) {
+    match (RESPONSE_PATHS[path], value) {
+        ("id", Scalar::String { text, .. }) => facts.id = clean_name(text),
+        ("object", Scalar::String { text, .. }) => {
+            facts.object = clean_name(text);
+            if *text == "error" {
+                facts.error.get_or_insert_default();
+            }
+        }
+        ("model", Scalar::String { text, .. }) => facts.model = clean_name(text),
+        ("choices.*.finish_reason", Scalar::String { text, .. }) => {
+            if facts.finish_reason.is_none() {
+                facts.finish_reason = clean_name(text);
+            }
+        }
+        ("error" | "error.message", Scalar::String { .. }) => {
+            facts.error.get_or_insert_default();
+        }
+        ("error.type", Scalar::String { text, .. }) => {
+            facts.error.get_or_insert_default().blames_request = blames_request(text);
+        }
+        ("error.code", Scalar::String { text, .. }) => {
+            facts.error.get_or_insert_default().code = text.parse().ok().and_then(http_code);
+        }
+        ("error.code", Scalar::Number(n)) => {
+            facts.error.get_or_insert_default().code = whole(*n).and_then(http_code);
+        }
+        // Older vLLM: {"object":"error","message":…,"code":400}.
+        ("code", Scalar::Number(n)) => {
+            if let Some(error) = &mut facts.error {
+                error.code = error.code.or(whole(*n).and_then(http_code));
+            }
+        }
+        (path, Scalar::Number(n)) => {
+            let n = whole(*n);
+            let (usage, timings) = (&mut facts.usage, &mut facts.fallback_usage);
+            match path {
+                "usage.prompt_tokens" => usage.input = n,
+                "usage.completion_tokens" => usage.output = n,
+                "usage.prompt_tokens_details.cached_tokens" => usage.cached_input = n,
+                "usage.completion_tokens_details.reasoning_tokens" => usage.reasoning = n,
+                "timings.predicted_n" => timings.output = n,
+                // llama.cpp's prompt_n leaves out what the cache had.
+                "timings.prompt_n" => {
+                    timings.input = Some(n.unwrap_or(0) + timings.cached_input.unwrap_or(0))
+                }
+                "timings.cache_n" => {
+                    timings.cached_input = n;
+                    timings.input = timings.input.map(|prompt| prompt + n.unwrap_or(0));
+                }
+                _ => {}
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `object` of a streamed message.
+pub(super) fn message_is(event: SseEvent<'_>, objects: &[&str]) -> bool {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow, default)]
+        object: Text<'a>,
+    }
+    serde_json::from_slice::<Kind<'_>>(event.data).is_ok_and(|kind| {
+        kind.object
+            .0
+            .is_some_and(|object| objects.contains(&object.as_ref()))
+    })
+}
+
+/// One `data:` of a stream.
+pub(super) fn message<'a>(event: SseEvent<'a>, request: &RequestFacts) -> Result<Message<'a>, BadMessage> {
+    let data = event.data.trim_ascii();
+    if data == b"[DONE]" {
+        return Ok(Message {
+            done: true,
+            ..Message::default()
+        });
+    }
+    let named_error = event.name == b"error";
+    let wire: WireMessage<'a> = match serde_json::from_slice(data) {
+        Ok(wire) => wire,
+        // `event: error` may carry plain text.
+        Err(_) if named_error => WireMessage::default(),
+        Err(_) => return Err(BadMessage),
+    };
+    let error = match wire.error.0 {
+        Some(error) => Some(error),
+        None if named_error || wire.object.0.as_deref() == Some("error") => Some(ErrorFacts {
+            code: wire.code.0.and_then(http_code),
+            blames_request: false,
+        }),
+        None => None,
+    };
+    let mut message = Message {
+        id: wire.id.0,
+        model: wire.model.0,
+        finish_reason: wire.choices.finish_reason.0,
+        choices: wire.choices.deltas,
+        usage: wire.usage.map(Usage::from),
+        fallback_usage: wire.timings.map(Usage::from),
+        error,
+        done: false,
+    };
+    if request.echo == Some(true) {
+        // The prompt comes back with its own log probabilities, which are no generated tokens.
+        message.choices.forget_tokens();
+    }
+    Ok(message)
+}
+
+impl Choices {
+    fn forget_tokens(&mut self) {
+        for choice in self.first.iter_mut().chain(&mut self.more) {
+            choice.tokens = None;
+        }
+    }
+}
+
+fn http_code(code: u64) -> Option<u16> {
+    (100..600).contains(&code).then_some(code as u16)
+}
+
+fn blames_request(kind: &str) -> bool {
+    matches!(
+        kind,
+        "invalid_request_error" | "BadRequestError" | "exceed_context_size_error" | "NotFoundError"
+    )
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireMessage<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    object: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    choices: WireChoices<'a>,
+    usage: Option<WireUsage>,
+    timings: Option<WireTimings>,
+    error: WireError,
+    code: Number,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    prompt_tokens: Number,
+    completion_tokens: Number,
+    prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PromptDetails {
+    cached_tokens: Number,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CompletionDetails {
+    reasoning_tokens: Number,
+}
+
+impl From<WireUsage> for Usage {
+    fn from(wire: WireUsage) -> Usage {
+        Usage {
+            input: wire.prompt_tokens.0,
+            output: wire.completion_tokens.0,
+            cached_input: wire.prompt_tokens_details.and_then(|d| d.cached_tokens.0),
+            reasoning: wire.completion_tokens_details.and_then(|d| d.reasoning_tokens.0),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireTimings {
+    cache_n: Number,
+    prompt_n: Number,
+    predicted_n: Number,
+}
+
+impl From<WireTimings> for Usage {
+    fn from(wire: WireTimings) -> Usage {
+        Usage {
+            input: wire
+                .prompt_n
+                .0
+                .map(|n| n.saturating_add(wire.cache_n.0.unwrap_or(0))),
+            output: wire.predicted_n.0,
+            cached_input: wire.cache_n.0,
+            reasoning: None,
+        }
+    }
+}
+
+/// `error`: an object, or a bare text; null is none.
+#[derive(Debug, Default)]
+struct WireError(Option<ErrorFacts>);
+
+impl<'de> Deserialize<'de> for WireError {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = WireError;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an error")
+            }
+            fn visit_str<E>(self, _: &str) -> Result<WireError, E> {
+                Ok(WireError(Some(ErrorFacts::default())))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireError, A::Error> {
+                let mut facts = ErrorFacts::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    match key.0.as_deref() {
+                        Some("code") => facts.code = map.next_value::<Number>()?.0.and_then(http_code),
+                        Some("type") => {
+                            facts.blames_request = map
+                                .next_value::<Text<'de>>()?
+                                .0
+                                .is_some_and(|t| blames_request(&t));
+                        }
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(WireError(Some(facts)))
+            }
+            otherwise_default!(scalar unit seq);
+        }
+        deserializer.deserialize_any(V)
+    }
+}
+
+/// `choices`, reduced while they are read.
+#[derive(Debug, Default)]
+struct WireChoices<'a> {
+    finish_reason: Text<'a>,
+    deltas: Choices,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for WireChoices<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = WireChoices<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("choices")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut choices = WireChoices::default();
+                while let Some(choice) = seq.next_element::<WireChoice<'de>>()? {
+                    choices.deltas.push(choice.delta());
+                    if choices.finish_reason.0.is_none() {
+                        choices.finish_reason = choice.finish_reason;
+                    }
+                }
+                Ok(choices)
+            }
+            otherwise_default!(scalar unit str map);
+        }
+        deserializer.deserialize_any(V)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireChoice<'a> {
+    index: Number,
+    delta: Option<WireDelta>,
+    text: Filled,
+    #[serde(borrow)]
+    finish_reason: Text<'a>,
+    logprobs: Option<WireLogprobs>,
+    /// vLLM's `return_token_ids`.
+    token_ids: Count,
+}
+
+impl WireChoice<'_> {
+    fn delta(&self) -> ChoiceDelta {
+        let logprobs = self.logprobs.as_ref().map_or(0, WireLogprobs::tokens);
+        let tokens = self.token_ids.0.max(logprobs);
+        ChoiceDelta {
+            index: self.index.0.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+            content: self.text.0 || self.delta.as_ref().is_some_and(WireDelta::has_content),
+            tokens: (tokens > 0).then_some(tokens),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireDelta {
+    content: Filled,
+    /// vLLM before 0.12, SGLang, llama.cpp, DeepSeek.
+    reasoning_content: Filled,
+    /// vLLM now.
+    reasoning: Filled,
+    refusal: Filled,
+    tool_calls: WireCalls,
+    function_call: Option<WireFunction>,
+}
+
+impl WireDelta {
+    fn has_content(&self) -> bool {
+        self.content.0
+            || self.reasoning_content.0
+            || self.reasoning.0
+            || self.refusal.0
+            || self.tool_calls.0
+            || self.function_call.as_ref().is_some_and(WireFunction::has_content)
+    }
+}
+
+/// Whether any of `tool_calls` carries a name or arguments.
+#[derive(Debug, Default)]
+struct WireCalls(bool);
+
+impl<'de> Deserialize<'de> for WireCalls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Call {
+            function: Option<WireFunction>,
+            custom: Option<WireFunction>,
+        }
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = WireCalls;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("tool calls")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<WireCalls, A::Error> {
+                let mut any = false;
+                while let Some(call) = seq.next_element::<Call>()? {
+                    any |= [call.function, call.custom]
+                        .iter()
+                        .flatten()
+                        .any(WireFunction::has_content);
+                }
+                Ok(WireCalls(any))
+            }
+            otherwise_default!(scalar unit str map);
+        }
+        deserializer.deserialize_any(V)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireFunction {
+    name: Filled,
+    arguments: Filled,
+    input: Filled,
+}
+
+impl WireFunction {
+    fn has_content(&self) -> bool {
+        self.name.0 || self.arguments.0 || self.input.0
+    }
+}
+
+/// Chat: `content` and `refusal`; completions: parallel arrays, of which `tokens` is one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireLogprobs {
+    content: Count,
+    refusal: Count,
+    tokens: Count,
+}
+
+impl WireLogprobs {
+    fn tokens(&self) -> u32 {
+        self.content.0.saturating_add(self.refusal.0).max(self.tokens.0)
+    }
+}

@@ -1,0 +1,49 @@
+//! OpenAI (legacy) completions, as OpenAI, vLLM, SGLang and llama.cpp serve them.
+//!
+//! Owns: which requests and responses are of this protocol. Refuses: the shapes it shares with chat (`openai`), and
+//! llama.cpp's own `/completion` and `/completions`, which speak another format.
+
+use super::{BadMessage, Message, Protocol, RequestFacts, ResponseFacts, openai};
+use crate::wire::{json_scan::Scalar, sse::SseEvent};
+
+/// `POST …/v1/completions`.
+#[derive(Debug)]
+pub struct OpenAiCompletions;
+
+impl Protocol for OpenAiCompletions {
+    fn name(&self) -> &'static str {
+        "openai_completions"
+    }
+
+    fn claims(&self, method: &str, path: &str) -> bool {
+        method == "POST" && path.ends_with("/v1/completions")
+    }
+
+    fn claims_message(&self, event: SseEvent<'_>) -> bool {
+        openai::message_is(event, &["text_completion"])
+    }
+
+    fn claims_response(&self, response: &ResponseFacts) -> bool {
+        response.object.as_deref() == Some("text_completion")
+    }
+
+    fn request_paths(&self) -> &'static [&'static str] {
+        openai::REQUEST_PATHS
+    }
+
+    fn request_field(&self, path: usize, value: &Scalar<'_>, facts: &mut RequestFacts) {
+        openai::request_field(path, value, facts);
+    }
+
+    fn response_paths(&self) -> &'static [&'static str] {
+        openai::RESPONSE_PATHS
+    }
+
+    fn response_field(&self, path: usize, value: &Scalar<'_>, facts: &mut ResponseFacts) {
+        openai::response_field(path, value, facts);
+    }
+
+    fn message<'a>(&self, event: SseEvent<'a>, request: &RequestFacts) -> Result<Message<'a>, BadMessage> {
+        openai::message(event, request)
+    }
+}

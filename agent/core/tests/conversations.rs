@@ -1,0 +1,595 @@
+//! Whole conversations, as servers hold them, and what the core tells of each.
+
+mod support;
+
+use expect_test::{Expect, expect};
+use infertap_abi::Role;
+use support::*;
+
+fn check(rows: &[Row], expected: &Expect) {
+    expected.assert_eq(&render(&play(rows)));
+}
+
+#[test]
+fn a_stream_as_llama_cpp_writes_it() {
+    // Headers before prefill, two events in the first chunk, the terminator in two writes.
+    let first = [
+        r#"data: {"choices":[{"finish_reason":null,"index":0,"delta":{"role":"assistant","content":null}}],"created":1,"id":"chatcmpl-L","model":"m","object":"chat.completion.chunk"}"#,
+        "\n\n",
+        r#"data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"Hel"}}],"created":1,"id":"chatcmpl-L","model":"m","object":"chat.completion.chunk"}"#,
+        "\n\n",
+    ]
+    .concat();
+    let second = r#"{"choices":[{"finish_reason":null,"index":0,"delta":{"content":"lo"}}],"created":1,"id":"chatcmpl-L","model":"m","object":"chat.completion.chunk"}"#;
+    let last = r#"{"choices":[{"finish_reason":"stop","index":0,"delta":{}}],"created":1,"id":"chatcmpl-L","model":"m","object":"chat.completion.chunk","timings":{"cache_n":4,"prompt_n":16,"prompt_ms":9.5,"predicted_n":3,"predicted_ms":1.5}}"#;
+    let body = chat(r#"{"messages":[{"role":"user","content":"hi"}],"model":"m","stream":true}"#);
+    let (head, rest) = body.split_at(40);
+    check(
+        &[
+            (0, In(text(head))),
+            (1, In(text(rest))),
+            (2, Out(stream_head())),
+            (50, Out(chunk(first))),
+            (60, Out(event(second))),
+            (70, Advance),
+            (80, Out(event(last))),
+            (81, Out(chunk("data: [DONE]\n\n"))),
+            (82, Out(text("0\r\n"))),
+            (83, Out(text("\r\n"))),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens output +2
+            tokens input +20
+            tokens output +1
+            finished ok openai_chat m http=200 streamed=yes id=chatcmpl-L finish=stop ttft=0.050 decode=0.010 tpot=0.005 e2e=0.083 in=20(usage) out=3(usage) cached=4 chunks=2 gaps=0.010/1
+        "#]],
+    );
+}
+
+#[test]
+fn a_stream_as_vllm_writes_it() {
+    check(
+        &[
+            (0, In(ask())),
+            (30, Out(stream_head())),
+            (30, Out(role())),
+            (30, Out(word())),
+            (40, Out(word())),
+            (55, Out(word())),
+            (60, Out(stop())),
+            (60, Out(usage(38, 4))),
+            (61, Out(done())),
+            (61, Out(last_chunk())),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens input +38
+            tokens output +4
+            finished ok openai_chat m http=200 streamed=yes id=chatcmpl-1 finish=stop ttft=0.030 decode=0.025 tpot=0.008 e2e=0.061 in=38(usage) out=4(usage) chunks=3 gaps=0.010/1,0.015/1
+        "#]],
+    );
+}
+
+#[test]
+fn running_usage_raises_the_counts_at_once() {
+    let word = |n: u64| {
+        delta(
+            r#"{"content":"x"}"#,
+            &format!(r#","usage":{{"prompt_tokens":9,"completion_tokens":{n}}}"#),
+        )
+    };
+    check(
+        &[
+            (0, In(ask())),
+            (10, Out(stream_head())),
+            (20, Out(word(1))),
+            (30, Out(word(4))),
+            (31, Advance),
+            (40, Out(word(5))),
+            (41, Eof),
+            (42, Close),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens input +9
+            tokens output +4
+            tokens output +1
+            finished cancelled openai_chat m http=200 streamed=yes id=chatcmpl-1 ttft=0.020 decode=0.020 tpot=0.005 e2e=0.040 in=9(usage) out=5(usage) chunks=3 gaps=0.010/3,0.010/1
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_content_and_what_is_not() {
+    check(
+        &[
+            (0, In(ask())),
+            (1, Out(stream_head())),
+            (2, Out(role())),
+            (3, Out(chunk(": keep-alive\n\n"))),
+            (4, Out(delta(r#"{"content":null,"tool_calls":[]}"#, ""))),
+            (
+                5,
+                Out(delta(
+                    r#"{"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"","arguments":""}}]}"#,
+                    "",
+                )),
+            ),
+            (10, Out(delta(r#"{"reasoning_content":"hm"}"#, ""))),
+            (20, Out(delta(r#"{"reasoning":"hm"}"#, ""))),
+            (
+                30,
+                Out(delta(
+                    r#"{"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":""}}]}"#,
+                    "",
+                )),
+            ),
+            (
+                40,
+                Out(delta(
+                    r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\""}}]}"#,
+                    "",
+                )),
+            ),
+            (50, Out(delta(r#"{"refusal":"no"}"#, ""))),
+            (
+                60,
+                Out(delta(r#"{"function_call":{"name":null,"arguments":"x"}}"#, "")),
+            ),
+            (70, Out(stop())),
+            (80, Out(usage(5, 6))),
+            (81, Out(done())),
+            (81, Out(last_chunk())),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens input +5
+            tokens output +6
+            finished ok openai_chat m http=200 streamed=yes id=chatcmpl-1 finish=stop ttft=0.010 decode=0.050 tpot=0.010 e2e=0.081 in=5(usage) out=6(usage) chunks=6 gaps=0.010/1,0.010/1,0.010/1,0.010/1,0.010/1
+        "#]],
+    );
+}
+
+#[test]
+fn several_tokens_in_a_chunk() {
+    let three = event(
+        r#"{"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"abc"},"logprobs":{"content":[{"token":"a","logprob":-0.1},{"token":"b","logprob":-0.1},{"token":"c","logprob":-0.1}]},"finish_reason":null}]}"#,
+    );
+    let ids = event(
+        r#"{"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"de"},"token_ids":[5,6],"finish_reason":"length"}]}"#,
+    );
+    check(
+        &[
+            (0, In(ask())),
+            (1, Out(stream_head())),
+            (10, Out(word())),
+            (40, Out(three)),
+            (60, Out(ids)),
+            (61, Out(done())),
+            (61, Out(last_chunk())),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens output +6
+            finished ok openai_chat m http=200 streamed=yes id=chatcmpl-1 finish=length ttft=0.010 decode=0.050 tpot=0.010 e2e=0.061 out=6(chunk) chunks=3 gaps=0.030/3,0.020/2
+        "#]],
+    );
+}
+
+#[test]
+fn several_choices() {
+    let choice = |index: u32| {
+        event(&format!(
+            r#"{{"id":"x","object":"chat.completion.chunk","model":"m","choices":[{{"index":{index},"delta":{{"content":"a"}},"finish_reason":null}}]}}"#
+        ))
+    };
+    check(
+        &[
+            (0, In(chat(r#"{"model":"m","n":2,"stream":true}"#))),
+            (1, Out(stream_head())),
+            (10, Out(choice(0))),
+            (11, Out(choice(1))),
+            (20, Out(choice(0))),
+            (21, Out(choice(1))),
+            (30, Out(choice(0))),
+            (31, Out(done())),
+            (31, Out(last_chunk())),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens output +5
+            finished ok openai_chat m http=200 streamed=yes id=x ttft=0.010 decode=0.020 tpot=0.013 e2e=0.031 out=5(chunk) chunks=5 gaps=0.010/1,0.010/1,0.010/1
+        "#]],
+    );
+}
+
+#[test]
+fn a_document() {
+    let body = r#"{"id":"chatcmpl-2","object":"chat.completion","created":1,"model":"m-2025","choices":[{"index":0,"message":{"role":"assistant","content":"{\"id\":\"no\",\"usage\":{\"prompt_tokens\":99}}"},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":38,"total_tokens":44,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":32},"completion_tokens_details":{"reasoning_tokens":2}}}"#;
+    let response = json("200 OK", body);
+    let (head, rest) = response.split_at(response.len() - body.len());
+    check(
+        &[
+            (0, In(chat(r#"{"messages":[],"model":"m"}"#))),
+            (90, Out(text(head))),
+            (91, Out(text(rest))),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens input +38
+            tokens output +6
+            finished ok openai_chat m http=200 id=chatcmpl-2 finish=stop e2e=0.091 in=38(usage) out=6(usage) cached=32 reasoning=2 chunks=0
+        "#]],
+    );
+}
+
+#[test]
+fn completions_and_their_streams() {
+    let word = r#"{"id":"cmpl-1","object":"text_completion","model":"m","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":null}]}"#;
+    let empty = r#"{"id":"cmpl-1","object":"text_completion","model":"m","choices":[{"index":0,"text":"","finish_reason":"length"}]}"#;
+    check(
+        &[
+            (
+                0,
+                In(post(
+                    "/v1/completions",
+                    "",
+                    r#"{"model":"m","prompt":"a","stream":true}"#,
+                )),
+            ),
+            (5, Out(stream_head())),
+            (10, Out(event(word))),
+            (20, Out(event(word))),
+            (30, Out(event(empty))),
+            (30, Out(done())),
+            (30, Out(last_chunk())),
+            (
+                40,
+                In(post("/v1/completions", "", r#"{"model":"m","prompt":"a"}"#)),
+            ),
+            (
+                50,
+                Out(json(
+                    "200 OK",
+                    r#"{"id":"cmpl-2","object":"text_completion","model":"m","choices":[{"index":0,"text":"abc","finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":3}}"#,
+                )),
+            ),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens output +2
+            finished ok openai_completions m http=200 streamed=yes id=cmpl-1 finish=length ttft=0.010 decode=0.010 tpot=0.010 e2e=0.030 out=2(chunk) chunks=2 gaps=0.010/1
+            started vllm-8000 m
+            tokens input +1
+            tokens output +3
+            finished ok openai_completions m http=200 id=cmpl-2 finish=stop e2e=0.010 in=1(usage) out=3(usage) chunks=0
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_no_inference_is_paired_and_not_told() {
+    check(
+        &[
+            (
+                0,
+                In(text(
+                    "GET /health HTTP/1.1\r\nHost: x\r\n\r\nHEAD /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+                )),
+            ),
+            (1, Out(json("200 OK", "{}"))),
+            (1, Out(text("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"))),
+            (2, In(chat(r#"{"model":"m"}"#))),
+            (
+                9,
+                Out(json(
+                    "200 OK",
+                    r#"{"usage":{"prompt_tokens":1,"completion_tokens":3}}"#,
+                )),
+            ),
+            (10, In(post("/v1/embeddings", "", r#"{"model":"m","input":"x"}"#))),
+            (
+                11,
+                Out(json(
+                    "200 OK",
+                    r#"{"object":"list","model":"m","usage":{"prompt_tokens":1}}"#,
+                )),
+            ),
+            (12, Close),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            tokens input +1
+            tokens output +3
+            finished ok openai_chat m http=200 e2e=0.007 in=1(usage) out=3(usage) chunks=0
+        "#]],
+    );
+}
+
+#[test]
+fn pipelined_requests_and_interim_responses() {
+    let two = [chat(r#"{"model":"a"}"#), chat(r#"{"model":"b"}"#)].concat();
+    check(
+        &[
+            (0, In(two)),
+            (3, Out(text("HTTP/1.1 100 Continue\r\n\r\n"))),
+            (5, Out(json("200 OK", r#"{"model":"a"}"#))),
+            (
+                9,
+                Out(json(
+                    "400 Bad Request",
+                    r#"{"error":{"message":"no","type":"invalid_request_error","code":400}}"#,
+                )),
+            ),
+        ],
+        &expect![[r#"
+            started vllm-8000 a
+            started vllm-8000 b
+            finished ok openai_chat a http=200 e2e=0.005 chunks=0
+            finished client_error openai_chat b http=400 e2e=0.009 chunks=0
+        "#]],
+    );
+}
+
+#[test]
+fn the_model_comes_from_the_best_place() {
+    let no_model = || chat(r#"{"messages":[]}"#);
+    let answer = || Out(json("200 OK", r#"{"model":"answered","choices":[]}"#));
+    // Nobody else knows: the response.
+    check(
+        &[(0, In(no_model())), (1, Out(json("200 OK", r#"{"choices":[]}"#)))],
+        &expect![[r#"
+        started vllm-8000 unknown
+        finished ok openai_chat unknown http=200 e2e=0.001 chunks=0
+    "#]],
+    );
+    check(
+        &[(0, In(no_model())), (1, answer())],
+        &expect![[r#"
+        started vllm-8000 answered
+        finished ok openai_chat answered http=200 e2e=0.001 chunks=0
+    "#]],
+    );
+    // The engine's is known at once, so the request counts as running at once.
+    let mut known = pipeline(Some("served"));
+    let mut wire = Wire::new(socket(7, Role::Accepted, false));
+    let out = play_on(&mut known, &mut wire, &[(0, In(no_model()))]);
+    expect![[r#"
+        started vllm-8000 served
+    "#]]
+    .assert_eq(&render(&out));
+    let out = play_on(&mut known, &mut wire, &[(1, answer()), (2, In(ask()))]);
+    expect![[r#"
+        finished ok openai_chat served http=200 e2e=0.001 chunks=0
+        started vllm-8000 m
+    "#]]
+    .assert_eq(&render(&out));
+}
+
+#[test]
+fn the_request_starts_when_its_model_is_read_and_not_later() {
+    let body = format!(
+        r#"{{"messages":["{}"],"model":"m","tail":"{}"}}"#,
+        "x".repeat(5000),
+        "y".repeat(5000)
+    );
+    let request = chat(&body);
+    let until_model = request.len() - 5020;
+    let mut pipeline = pipeline(None);
+    let mut wire = Wire::new(socket(7, Role::Accepted, false));
+    assert!(play_on(&mut pipeline, &mut wire, &[(0, In(text(&request[..4000])))]).is_empty());
+    let out = play_on(
+        &mut pipeline,
+        &mut wire,
+        &[(1, In(text(&request[4000..until_model + 10])))],
+    );
+    expect![[r#"
+        started vllm-8000 m
+    "#]]
+    .assert_eq(&render(&out));
+}
+
+#[test]
+fn joined_in_the_middle_of_a_stream() {
+    let rows = [
+        (0, Out(text(&word()[30..]))),
+        (10, Out(word())),
+        (20, Out(word())),
+        (30, Out(stop())),
+        (31, Out(done())),
+        (31, Out(last_chunk())),
+        (50, In(ask())),
+        (60, Out(stream_head())),
+        (70, Out(word())),
+        (80, Out(word())),
+        (90, Out(done())),
+        (90, Out(last_chunk())),
+    ];
+    let told = render(&play_late(Role::Unknown, &rows));
+    assert_eq!(told, render(&play_late(Role::Accepted, &rows)));
+    expect![[r#"
+        started vllm-8000 m
+        tokens output +2
+        finished incomplete openai_chat m streamed=yes id=chatcmpl-1 finish=stop decode=0.010 tpot=0.010 out=2(chunk) chunks=2 gaps=0.010/1 incomplete=late_join
+        started vllm-8000 m
+        tokens output +2
+        finished ok openai_chat m http=200 streamed=yes id=chatcmpl-1 ttft=0.020 decode=0.010 tpot=0.010 e2e=0.040 out=2(chunk) chunks=2 gaps=0.010/1
+    "#]].assert_eq(&told);
+}
+
+#[test]
+fn joined_while_the_prompt_is_processed() {
+    let rows = [
+        (0, Out(stream_head())),
+        (10, Out(word())),
+        (20, Out(usage(7, 1))),
+        (20, Out(done())),
+        (20, Out(last_chunk())),
+        (30, In(chat(r#"{"model":"m"}"#))),
+        (
+            40,
+            Out(json("200 OK", r#"{"object":"chat.completion","model":"m"}"#)),
+        ),
+    ];
+    expect![[r#"
+        started vllm-8000 m
+        tokens input +7
+        tokens output +1
+        finished incomplete openai_chat m http=200 streamed=yes id=chatcmpl-1 decode=0.000 in=7(usage) out=1(usage) chunks=1 incomplete=late_join
+        started vllm-8000 m
+        finished ok openai_chat m http=200 e2e=0.010 chunks=0
+    "#]].assert_eq(&render(&play_late(Role::Unknown, &rows)));
+    let rows = [(
+        0,
+        Out(json(
+            "200 OK",
+            r#"{"object":"chat.completion","model":"m","usage":{"completion_tokens":3}}"#,
+        )),
+    )];
+    expect![[r#"
+        started vllm-8000 m
+        tokens output +3
+        finished incomplete openai_chat m http=200 out=3(usage) chunks=0 incomplete=late_join
+    "#]]
+    .assert_eq(&render(&play_late(Role::Accepted, &rows)));
+}
+
+#[test]
+fn joined_between_requests_or_in_the_middle_of_one() {
+    let answer = || Out(json("200 OK", r#"{"object":"chat.completion","model":"m"}"#));
+    let rows = [(0, In(chat(r#"{"model":"m"}"#))), (5, answer())];
+    expect![[r#"
+        started vllm-8000 m
+        finished ok openai_chat m http=200 e2e=0.005 chunks=0
+    "#]]
+    .assert_eq(&render(&play_late(Role::Unknown, &rows)));
+    let rows = [
+        (0, In(text(r#"orld"}],"model":"m"}"#))),
+        (5, answer()),
+        (6, In(chat(r#"{"model":"m"}"#))),
+        (9, answer()),
+    ];
+    expect![[r#"
+        started vllm-8000 m
+        finished incomplete openai_chat m http=200 chunks=0 incomplete=late_join
+        started vllm-8000 m
+        finished ok openai_chat m http=200 e2e=0.003 chunks=0
+    "#]]
+    .assert_eq(&render(&play_late(Role::Unknown, &rows)));
+}
+
+#[test]
+fn who_only_asks_is_ignored() {
+    // Known by its role, or by the way of the bytes.
+    let plays = [
+        play_late(
+            Role::Connected,
+            &[(0, Out(ask())), (1, In(stream_head())), (2, Close)],
+        ),
+        play_late(
+            Role::Paired,
+            &[(0, Out(ask())), (1, In(stream_head())), (2, Close)],
+        ),
+        play_late(Role::Unknown, &[(0, Out(ask())), (1, In(stream_head()))]),
+        play_late(Role::Unknown, &[(0, In(stream_head())), (1, In(word()))]),
+    ];
+    for out in plays {
+        assert_eq!(render(&out), "ignore 7\n");
+    }
+}
+
+#[test]
+fn what_is_no_http_is_ignored() {
+    for (bytes, expected) in [
+        (
+            &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+            expect![[r#"
+            ignore 7
+            anomaly tls 1
+        "#]],
+        ),
+        (
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            expect![[r#"
+            ignore 7
+            anomaly http2 1
+        "#]],
+        ),
+        (
+            b"*1\r\n$4\r\nPING\r\n",
+            expect![[r#"
+            ignore 7
+            anomaly not_http 1
+        "#]],
+        ),
+        (
+            b"\x00\x00\x00\x08\x04\xd2\x16\x2f",
+            expect![[r#"
+            ignore 7
+            anomaly not_http 1
+        "#]],
+        ),
+    ] {
+        check(
+            &[
+                (0, In(text(bytes))),
+                (1, In(text(bytes))),
+                (2, Out(text("+PONG\r\n"))),
+                (3, Close),
+            ],
+            &expected,
+        );
+    }
+}
+
+#[test]
+fn a_connection_that_is_upgraded_is_ignored() {
+    check(
+        &[
+            (
+                0,
+                In(text(
+                    "GET /v1/realtime HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+                )),
+            ),
+            (
+                1,
+                Out(text(
+                    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+                )),
+            ),
+            (2, In(text("\x01\x02"))),
+        ],
+        &expect![[r#"
+            ignore 7
+        "#]],
+    );
+}
+
+#[test]
+fn trace_ids_come_from_the_client_or_from_facts() {
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let header = format!("traceparent: 00-{trace}-00f067aa0ba902b7-01\r\n");
+    let rows = |header: &str| {
+        [
+            (0, In(post("/v1/chat/completions", header, r#"{"model":"m"}"#))),
+            (1, Out(json("200 OK", "{}"))),
+            (2, In(post("/v1/chat/completions", header, r#"{"model":"m"}"#))),
+            (3, Out(json("200 OK", "{}"))),
+        ]
+    };
+    let out = play(&rows(&header));
+    assert!(records(&out).iter().all(|r| r.trace_id == trace));
+    let (out, again) = (play(&rows("")), play(&rows("")));
+    let ids: Vec<_> = records(&out)
+        .iter()
+        .map(|r| (r.id.clone(), r.trace_id.clone()))
+        .collect();
+    let ids_again: Vec<_> = records(&again)
+        .iter()
+        .map(|r| (r.id.clone(), r.trace_id.clone()))
+        .collect();
+    assert_eq!(ids, ids_again);
+    assert_ne!(ids[0], ids[1]);
+}
