@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let mut text = error.to_string();
             for cause in error.chain().skip(1) {
-                text.push_str(&format!("\n  because {cause}"));
+                text = format!("{text}\n  because {cause}");
             }
             // Standard error may be closed; then there is nobody to tell.
             let _ = writeln!(io::stderr(), "infertap: {text}");

@@ -3,17 +3,15 @@
 //! Owns: reading each layer, naming its mistakes with their place, and the origin of each effective value. Refuses:
 //! ranges (`validate`) and printing.
 
-use super::names::{env_name, keys, nearest, section, unknown_key};
+use super::file::file_layer;
+use super::names::{env_name, keys, nearest, unknown_key};
 use super::problem::{Origin, Problem, Problems};
-use super::{Config, DEFAULT_FILE, ENV_PREFIX, SECTIONS, validate::validate};
+use super::validate::{Invalid, validate};
+use super::{Config, DEFAULT_FILE, ENV_PREFIX, SECTIONS};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use toml::de::{DeTable, DeValue};
-use toml::{Spanned, Table, Value};
-
-/// A file larger than this is no configuration.
-const FILE_LIMIT: u64 = 4 * 1024 * 1024;
+use toml::{Table, Value};
 
 /// A key set by a flag.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,10 +43,23 @@ impl Loaded {
 }
 
 /// One value of one layer.
-struct Entry {
-    key: String,
-    value: Value,
-    origin: Origin,
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+    /// For a list of tables in a file: where each is.
+    pub(super) items: Vec<Origin>,
+}
+
+impl Entry {
+    fn new(key: String, value: Value, origin: Origin) -> Entry {
+        Entry {
+            key,
+            value,
+            origin,
+            items: Vec::new(),
+        }
+    }
 }
 
 /// Reads all layers. Without `file`, [`DEFAULT_FILE`] is read where it exists.
@@ -72,7 +83,7 @@ pub fn load(
         let origin = Origin::Flag(flag);
         match unknown_key(&key) {
             Some(message) => problems.push(Problem { origin, message }),
-            None => entries.push(Entry { key, value, origin }),
+            None => entries.push(Entry::new(key, value, origin)),
         }
     }
     finish(entries, problems, file)
@@ -91,191 +102,83 @@ pub fn check_file(path: &Path) -> Result<Loaded, Problems> {
 fn finish(entries: Vec<Entry>, mut problems: Vec<Problem>, file: Option<&Path>) -> Result<Loaded, Problems> {
     let mut merged = Table::new();
     let mut origins = BTreeMap::new();
-    for Entry { key, value, origin } in entries {
-        match try_key(&key, &value) {
-            Ok(()) => {
-                put(&mut merged, &key, value);
-                origins.insert(key, origin);
+    // Where each table of a list is, as `discover.rule[0]`.
+    let mut places = BTreeMap::new();
+    for Entry {
+        key,
+        value,
+        origin,
+        items,
+    } in entries
+    {
+        let before = problems.len();
+        match value
+            .as_array()
+            .filter(|list| list.len() == items.len() && !items.is_empty())
+        {
+            Some(list) => {
+                for (index, (item, origin)) in list.iter().zip(items).enumerate() {
+                    if let Err(message) = try_key(&key, &Value::Array(vec![item.clone()])) {
+                        problems.push(Problem {
+                            origin: origin.clone(),
+                            message,
+                        });
+                    }
+                    places.insert(format!("{key}[{index}]"), origin);
+                }
             }
-            Err(message) => problems.push(Problem { origin, message }),
+            None => {
+                if let Err(message) = try_key(&key, &value) {
+                    problems.push(Problem {
+                        origin: origin.clone(),
+                        message,
+                    });
+                }
+            }
+        }
+        if problems.len() == before {
+            put(&mut merged, &key, value);
+            origins.insert(key, origin);
         }
     }
     let config = Config::deserialize(merged).unwrap_or_else(|error| {
+        let origin = file.map_or(Origin::Default, |path| Origin::File {
+            path: path.to_owned(),
+            line: 0,
+        });
         problems.push(Problem {
-            origin: file.map_or(Origin::Default, |path| Origin::File {
-                path: path.to_owned(),
-                line: 0,
-            }),
+            origin,
             message: error.message().to_owned(),
         });
         Config::default()
     });
-    for invalid in validate(&config) {
-        let origin = origins.get(&invalid.key).cloned().unwrap_or(Origin::Default);
+    for Invalid { key, reason } in validate(&config) {
+        let plain = key.split('[').next().unwrap_or(&key);
+        let origin = places
+            .get(&key)
+            .or_else(|| origins.get(plain))
+            .cloned()
+            .unwrap_or(Origin::Default);
         problems.push(Problem {
             origin,
-            message: format!("{}: {}", invalid.key, invalid.reason),
+            message: format!("{plain}: {reason}"),
         });
     }
     if problems.is_empty() {
-        Ok(Loaded {
+        return Ok(Loaded {
             config,
             origins,
             file: file.map(Path::to_owned),
-        })
-    } else {
-        Err(Problems(problems))
+        });
     }
-}
-
-fn file_layer(path: &Path, problems: &mut Vec<Problem>) -> Vec<Entry> {
-    let at = |line| Origin::File {
-        path: path.to_owned(),
-        line,
-    };
-    let mut fail = |line, message| {
-        problems.push(Problem {
-            origin: at(line),
-            message,
-        })
-    };
-    let text = match crate::discover::host::read_bounded(path, FILE_LIMIT + 1) {
-        Ok(bytes) if bytes.len() as u64 > FILE_LIMIT => {
-            fail(
-                0,
-                format!("the file is larger than {FILE_LIMIT} bytes: is it a configuration?"),
-            );
-            return Vec::new();
-        }
-        Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                fail(
-                    1 + valid.iter().filter(|b| **b == b'\n').count(),
-                    "the file is not UTF-8 text here".into(),
-                );
-                return Vec::new();
-            }
-        },
-        Err(error) => {
-            fail(
-                0,
-                format!(
-                    "cannot be read: {error}; name another file with --config, or make one with `infertap config print`"
-                ),
-            );
-            return Vec::new();
-        }
-    };
-    let line_of = |offset: usize| {
-        1 + text.as_bytes()[..offset.min(text.len())]
-            .iter()
-            .filter(|b| **b == b'\n')
-            .count()
-    };
-    let (spans, values) = match (DeTable::parse(&text), text.parse::<Table>()) {
-        (Ok(spans), Ok(values)) => (spans.into_inner(), values),
-        (Err(error), _) | (_, Err(error)) => {
-            fail(
-                error.span().map_or(0, |span| line_of(span.start)),
-                error.message().to_owned(),
-            );
-            return Vec::new();
-        }
-    };
-    let mut entries = Vec::new();
-    walk(
-        &spans,
-        &values,
-        "",
-        &line_of,
-        &mut fail,
-        &mut |key, value, line| {
-            entries.push(Entry {
-                key,
-                value,
-                origin: at(line),
-            });
-        },
-    );
-    entries
-}
-
-/// Goes through the tables of a document: each known key is given to `found`, each unknown one to `fail`.
-fn walk(
-    spans: &DeTable<'_>,
-    values: &Table,
-    prefix: &str,
-    line_of: &dyn Fn(usize) -> usize,
-    fail: &mut dyn FnMut(usize, String),
-    found: &mut dyn FnMut(String, Value, usize),
-) {
-    for (name, span) in spans {
-        let line = line_of(name.span().start);
-        let key = if prefix.is_empty() {
-            name.get_ref().to_string()
-        } else {
-            format!("{prefix}.{}", name.get_ref())
-        };
-        let Some(value) = values.get(name.get_ref().as_ref()) else {
-            continue;
-        };
-        match section(&key) {
-            Some(section) if section.list => {
-                if list_items(span, &key, line_of, fail) {
-                    found(key, value.clone(), line);
-                }
-            }
-            Some(_) => match (span.get_ref(), value) {
-                (DeValue::Table(spans), Value::Table(values)) => {
-                    walk(spans, values, &key, line_of, fail, found)
-                }
-                _ => fail(
-                    line,
-                    format!("{key} is a section: write it as [{key}] with its keys on the lines below"),
-                ),
-            },
-            None => match unknown_key(&key) {
-                Some(message) => fail(line, message),
-                None => found(key, value.clone(), line),
-            },
-        }
-    }
-}
-
-/// Checks the tables of a list one by one, so that each mistake has its own line; `false` when there was any.
-fn list_items(
-    list: &Spanned<DeValue<'_>>,
-    key: &str,
-    line_of: &dyn Fn(usize) -> usize,
-    fail: &mut dyn FnMut(usize, String),
-) -> bool {
-    let Some(items) = list.get_ref().as_array() else {
-        fail(
-            line_of(list.span().start),
-            format!("{key} is a list: write each one as [[{key}]]"),
-        );
-        return false;
-    };
-    let mut sound = true;
-    for item in items.iter() {
-        let Some(table) = item.get_ref().as_table() else {
-            fail(
-                line_of(item.span().start),
-                format!("{key} is a list of tables: write each one as [[{key}]]"),
-            );
-            sound = false;
-            continue;
-        };
-        for name in table.keys() {
-            if let Some(message) = unknown_key(&format!("{key}.{}", name.get_ref())) {
-                fail(line_of(name.span().start), message);
-                sound = false;
-            }
-        }
-    }
-    sound
+    // As the reader goes through the layers: down the file, then the environment, then the flags.
+    problems.sort_by_key(|problem| match &problem.origin {
+        Origin::Default => (0, 0),
+        Origin::File { line, .. } => (1, *line),
+        Origin::Env(_) => (2, 0),
+        Origin::Flag(_) => (3, 0),
+    });
+    Err(Problems(problems))
 }
 
 fn env_layer(env: impl IntoIterator<Item = (String, String)>, problems: &mut Vec<Problem>) -> Vec<Entry> {
@@ -289,7 +192,7 @@ fn env_layer(env: impl IntoIterator<Item = (String, String)>, problems: &mut Vec
         let origin = Origin::Env(name.clone());
         if let Some(key) = keys().find(|key| env_name(key) == name) {
             let value = text_value(&key, &text);
-            entries.push(Entry { key, value, origin });
+            entries.push(Entry::new(key, value, origin));
         } else if let Some(section) = SECTIONS
             .iter()
             .find(|s| name.starts_with(&format!("{}_", env_name(s.name))))
@@ -347,7 +250,27 @@ fn try_key(key: &str, value: &Value) -> Result<(), String> {
     put(&mut table, key, value.clone());
     Config::deserialize(table)
         .map(drop)
-        .map_err(|error| format!("{key}: {}", error.message()))
+        .map_err(|error| format!("{key}: {}", in_words(error.message())))
+}
+
+/// The deserialiser's message without the names of Rust's types.
+fn in_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 8] = [
+        ("expected u16", "expected a whole number from 0 to 65535"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number, 0 or more"),
+        ("expected usize", "expected a whole number, 0 or more"),
+        ("expected f64", "expected a number"),
+        ("expected a sequence", "expected a list, as in [1, 2]"),
+        (
+            "invalid socket address syntax",
+            "write an address and a port, as in \"127.0.0.1:9464\" or \"[::]:9464\"",
+        ),
+        ("expected a boolean", "expected true or false"),
+    ];
+    WORDS
+        .iter()
+        .fold(message.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 fn put(table: &mut Table, key: &str, value: Value) {

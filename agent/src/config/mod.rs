@@ -7,6 +7,7 @@
 //! A new key is one line in its section; a new section is one line in [`Config`] and one in [`SECTIONS`]. Then run
 //! the tests with `UPDATE_EXPECT=1`, which writes the sample file and the reference that users read.
 
+mod file;
 mod layers;
 mod names;
 mod print;

@@ -76,14 +76,19 @@ fn elsewhere(name: &str) -> Option<String> {
 
 /// The candidate that was most likely meant, if any is near.
 pub(super) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+    // Edit distance for slips of the finger, the weight of a common beginning for names that were cut short.
     candidates
         .map(|candidate| {
-            (
-                strsim::normalized_damerau_levenshtein(name, &candidate),
-                candidate,
-            )
+            let distance = strsim::normalized_damerau_levenshtein(name, &candidate);
+            let beginning = strsim::jaro_winkler(name, &candidate);
+            let score = if distance >= 0.5 || beginning >= 0.85 {
+                distance.max(beginning)
+            } else {
+                0.0
+            };
+            (score, candidate)
         })
-        .filter(|(score, _)| *score >= 0.5)
+        .filter(|(score, _)| *score > 0.0)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }

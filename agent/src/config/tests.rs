@@ -136,12 +136,12 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
     mistakes(
         "[server]\nlisen = \"127.0.0.1:1\"\nring_bytes = 1\nzzzzzzz = 1\n\n[sever]\nlisten = 1\n[capture.deep]\nx = 1\n[[discover.rule]]\nnam = \"x\"\n",
         &expect![[r#"
-            infertap.toml:8: unknown key deep in [capture]: [capture] has socket_probe, ring_bytes, max_connections, idle_timeout
-            infertap.toml:11: unknown key nam in [discover.rule]: did you mean name?
             infertap.toml:2: unknown key lisen in [server]: did you mean listen?
             infertap.toml:3: unknown key ring_bytes in [server]: did you mean ring_bytes in [capture]?
             infertap.toml:4: unknown key zzzzzzz in [server]: [server] has listen, recent_requests
-            infertap.toml:6: unknown section or key sever: did you mean [server]?"#]],
+            infertap.toml:6: unknown section or key sever: did you mean [server]?
+            infertap.toml:8: unknown key deep in [capture]: [capture] has socket_probe, ring_bytes, max_connections, idle_timeout
+            infertap.toml:11: unknown key nam in [discover.rule]: did you mean name?"#]],
     );
     mistakes(
         "recent_requests = 3\n",
@@ -152,9 +152,9 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
     mistakes(
         "server = 3\n[[log]]\nlevel = \"info\"\n[discover]\nrule = 3\n",
         &expect![[r#"
-            infertap.toml:5: discover.rule is a list: write each one as [[discover.rule]]
+            infertap.toml:1: server is a section: write it as [server] with its keys on the lines below
             infertap.toml:2: log is a section: write it as [log] with its keys on the lines below
-            infertap.toml:1: server is a section: write it as [server] with its keys on the lines below"#]],
+            infertap.toml:5: discover.rule is a list: write each one as [[discover.rule]]"#]],
     );
 }
 
@@ -164,22 +164,22 @@ fn wrong_types_and_values_are_refused_with_their_line() {
         "[server]\nlisten = \"localhost\"\nrecent_requests = -1\n[capture]\nring_bytes = \"3MiB\"\nmax_connections = 1\nidle_timeout = 10\n\
          socket_probe = \"kprobe\"\n[log]\nlevel = \"a=b=c\"\n[discover]\nports = [0, 70000]\nscan_interval = \"1ms\"\n",
         &expect![[r#"
-            infertap.toml:7: capture.idle_timeout: invalid value: integer `10`, expected a duration such as "500ms" or "10m"
-            infertap.toml:8: capture.socket_probe: unknown variant `kprobe`, expected `tracepoint` or `uprobe`
-            infertap.toml:12: discover.ports: invalid value: integer `70000`, expected u16
-            infertap.toml:2: server.listen: invalid socket address syntax
-            infertap.toml:3: server.recent_requests: invalid value: integer `-1`, expected usize
+            infertap.toml:2: server.listen: write an address and a port, as in "127.0.0.1:9464" or "[::]:9464"
+            infertap.toml:3: server.recent_requests: invalid value: integer `-1`, expected a whole number, 0 or more
             infertap.toml:5: capture.ring_bytes: 3MiB is no power of two from 64KiB to 1GiB
             infertap.toml:6: capture.max_connections: 1 is not within 64 to 1000000
+            infertap.toml:7: capture.idle_timeout: invalid value: integer `10`, expected a duration such as "500ms" or "10m"
+            infertap.toml:8: capture.socket_probe: unknown variant `kprobe`, expected `tracepoint` or `uprobe`
             infertap.toml:10: log.level: "a=b=c" is no level and no filter: error parsing level filter: expected one of "off", "error", "warn", "info", "debug", "trace", or a number 0-5
+            infertap.toml:12: discover.ports: invalid value: integer `70000`, expected a whole number from 0 to 65535
             infertap.toml:13: discover.scan_interval: 1ms is not within 100ms to 1h"#]],
     );
     mistakes(
         "[[discover.rule]]\nname = \"a\"\n[[discover.rule]]\ncomm = [\"\"]\n",
         &expect![[r#"
             infertap.toml:1: discover.rule: rule "a": it has no pattern: give comm, exe, cmdline or library
-            infertap.toml:1: discover.rule: rule 2: it has no name
-            infertap.toml:1: discover.rule: rule 2: a pattern is empty"#]],
+            infertap.toml:3: discover.rule: rule 2: it has no name
+            infertap.toml:3: discover.rule: rule 2: a pattern is empty"#]],
     );
     mistakes(
         "[[discover.rule]]\nname = \"a\"\nkind = \"vlm\"\ncomm = [\"x\"]\n",
@@ -239,9 +239,9 @@ fn mistakes_in_the_environment_and_in_flags_are_named() {
     expect![[r#"
         the configuration has 5 mistakes
           environment variable INFERTAP_SERVER_LISTN: no key has this name: did you mean INFERTAP_SERVER_LISTEN?
-          flag --set: unknown key ringbytes in [capture]: did you mean ring_bytes?
-          environment variable INFERTAP_SERVER_RECENT_REQUESTS: server.recent_requests: invalid type: string "many", expected usize
+          environment variable INFERTAP_SERVER_RECENT_REQUESTS: server.recent_requests: invalid type: string "many", expected a whole number, 0 or more
           environment variable INFERTAP_CAPTURE_RING_BYTES: capture.ring_bytes: 7B is no power of two from 64KiB to 1GiB
+          flag --set: unknown key ringbytes in [capture]: did you mean ring_bytes?
           flag --set: capture.max_connections: 1 is not within 64 to 1000000"#]].assert_eq(&problems.to_string());
 }
 

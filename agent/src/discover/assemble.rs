@@ -65,7 +65,7 @@ impl Scanner {
         // Of two engines with the same port, the one that listens has the plain id, and then the older.
         candidates.sort_by_key(|((root, start), _, ports, _)| (ports.is_empty(), *start, *root));
         for (key, group, ports, notes) in candidates {
-            let engine = self.make_engine(look, key, group, ports, notes);
+            let engine = self.make_engine(look, key, group, &ports, notes);
             scan.engines.push(engine);
         }
         scan.engines.sort_by(|a, b| a.info.id.cmp(&b.info.id));
@@ -133,7 +133,7 @@ impl Scanner {
         look: &Look<'_>,
         key: (u32, u64),
         group: Group,
-        ports: BTreeMap<u16, u32>,
+        ports: &BTreeMap<u16, u32>,
         mut notes: Vec<String>,
     ) -> FoundEngine {
         let (root, started) = key;
@@ -159,32 +159,31 @@ impl Scanner {
             .engines
             .remove(&key)
             .filter(|known| known.detail_due > look.now);
-        let (detail, detail_due) = match kept {
-            Some(known) => (known.detail, known.detail_due),
-            None => {
-                let of = |part| {
-                    group
-                        .processes
-                        .iter()
-                        .filter(move |p| p.part == part)
-                        .map(|p| p.pid)
-                };
-                let mut order = vec![root];
-                order.extend(
-                    of(Part::Server)
-                        .chain(of(Part::Worker))
-                        .filter(|pid| *pid != root),
-                );
-                let rule = self.known.get(&root).and_then(|known| known.rule.as_ref());
-                let detail = detail(
-                    look.host,
-                    group.kind,
-                    &order,
-                    rule.and_then(|rule| rule.model.as_deref()),
-                );
-                let interval = if look.age(started) < YOUNG { 0.0 } else { YOUNG };
-                (detail, look.now + interval)
-            }
+        let (detail, detail_due) = if let Some(known) = kept {
+            (known.detail, known.detail_due)
+        } else {
+            let of = |part| {
+                group
+                    .processes
+                    .iter()
+                    .filter(move |p| p.part == part)
+                    .map(|p| p.pid)
+            };
+            let mut order = vec![root];
+            order.extend(
+                of(Part::Server)
+                    .chain(of(Part::Worker))
+                    .filter(|pid| *pid != root),
+            );
+            let rule = self.known.get(&root).and_then(|known| known.rule.as_ref());
+            let detail = detail(
+                look.host,
+                group.kind,
+                &order,
+                rule.and_then(|rule| rule.model.as_deref()),
+            );
+            let interval = if look.age(started) < YOUNG { 0.0 } else { YOUNG };
+            (detail, look.now + interval)
         };
         let known = KnownEngine {
             id: Arc::clone(&id),

@@ -80,7 +80,7 @@ impl DiscoverConfig {
                 } else {
                     format!("rule {:?}", rule.name)
                 };
-                out.push(("discover.rule".to_owned(), format!("{name}: {reason}")));
+                out.push((format!("discover.rule[{number}]"), format!("{name}: {reason}")));
             };
             let patterns = [&rule.comm, &rule.exe, &rule.cmdline, &rule.library];
             if rule.name.is_empty() {

@@ -156,10 +156,10 @@ impl FakeProcess<'_> {
     }
 
     pub(super) fn maps(self, paths: &[&str]) -> Self {
-        let lines: String = paths
-            .iter()
-            .map(|path| format!("7f00-7f01 r-xp 00000000 fe:00 1 {path}\n"))
-            .collect();
+        let mut lines = String::new();
+        for path in paths {
+            writeln!(lines, "7f00-7f01 r-xp 00000000 fe:00 1 {path}").expect("String");
+        }
         self.file("maps", lines)
     }
 

@@ -140,8 +140,12 @@ mod tests {
     use EngineKind::{Generic, Ollama, Vllm};
     use proptest::prelude::*;
 
-    /// `pid ppid exe [kind[+member|+explicit]]`
-    fn table(rows: &[(u32, u32, &str, Option<(EngineKind, &str)>)]) -> BTreeMap<u32, Node> {
+    /// Process, parent, executable, and the mark: kind and "server", "member" or "explicit".
+    type Row = (u32, u32, &'static str, Option<(EngineKind, &'static str)>);
+    /// Root, kind, processes.
+    type Shape = (u32, EngineKind, Vec<(u32, Part)>);
+
+    fn table(rows: &[Row]) -> BTreeMap<u32, Node> {
         rows.iter()
             .map(|(pid, ppid, exe, mark)| {
                 let mark = mark.map(|(kind, how)| Mark {
@@ -163,9 +167,7 @@ mod tests {
             .collect()
     }
 
-    fn shape(
-        rows: &[(u32, u32, &str, Option<(EngineKind, &str)>)],
-    ) -> Vec<(u32, EngineKind, Vec<(u32, Part)>)> {
+    fn shape(rows: &[Row]) -> Vec<Shape> {
         group(&table(rows))
             .into_iter()
             .map(|g| {

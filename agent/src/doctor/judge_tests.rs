@@ -102,7 +102,7 @@ fn one_thing_is_missing() {
                 f.bpf = Err(BpfFailure {
                     step: "x",
                     errno: libc::EPERM,
-                })
+                });
             }),
         ),
         (
