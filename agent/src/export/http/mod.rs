@@ -103,7 +103,7 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     connections: 64,
-    answers: 4,
+    answers: 2,
     answer_wait: Duration::from_secs(5),
     // Prometheus keeps its connection between scrapes, which are up to a few minutes apart; it opens another when this one is gone.
     head: Duration::from_secs(30),

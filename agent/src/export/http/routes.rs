@@ -17,7 +17,7 @@ use infertap_core::{RequestRecord, Status};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
     time::timeout,
 };
@@ -43,6 +43,8 @@ pub(super) struct App {
     exporter: Arc<Exporter>,
     /// One permit an answer that may be large, held until its last byte is with the kernel.
     answers: Arc<Semaphore>,
+    /// Held while such an answer is made, which takes more memory than the answer.
+    making: Arc<Mutex<()>>,
     limits: Limits,
 }
 
@@ -51,12 +53,13 @@ impl App {
         App {
             exporter,
             answers: Arc::new(Semaphore::new(limits.answers)),
+            making: Arc::default(),
             limits,
         }
     }
 
-    /// Makes an answer that may be large: away from the threads that serve connections, and only so many at once,
-    /// those included that clients are slow to read.
+    /// Makes an answer that may be large: away from the threads that serve connections, one after the other,
+    /// and only so many at once, those included that clients are slow to read.
     async fn large(
         &self,
         make: impl FnOnce(&Exporter) -> Result<Vec<u8>, Problem> + Send + 'static,
@@ -68,14 +71,17 @@ impl App {
                 "other clients are still reading large answers; try again".to_owned(),
             ));
         };
+        let making = Arc::clone(&self.making).lock_owned().await;
         let exporter = Arc::clone(&self.exporter);
-        let body = spawn_blocking(move || make(&exporter))
-            .await
-            .map_err(internal)??;
-        Ok(Bytes::from_owner(Answer {
-            body,
-            _permit: permit,
-        }))
+        // Both go with the work: it runs to its end also when the client hangs up and nobody awaits it any more.
+        let answer = spawn_blocking(move || {
+            let _making = making;
+            make(&exporter).map(|body| Answer {
+                body,
+                _permit: permit,
+            })
+        });
+        Ok(Bytes::from_owner(answer.await.map_err(internal)??))
     }
 }
 

@@ -55,7 +55,8 @@ struct State {
     /// Not cumulative; one more than bounds, for what is above the last.
     buckets: Box<[u64]>,
     sum: f64,
-    exemplars: Box<[Option<Exemplar>]>,
+    /// By bucket, ascending; only of buckets that have one, which are few.
+    exemplars: Vec<(usize, Exemplar)>,
 }
 
 impl HistogramFamily {
@@ -87,7 +88,7 @@ impl HistogramFamily {
             state: Mutex::new(State {
                 buckets: vec![0; buckets].into(),
                 sum: 0.0,
-                exemplars: vec![None; buckets].into(),
+                exemplars: Vec::new(),
             }),
         }));
         children.insert(values.to_vec(), child.clone());
@@ -109,7 +110,10 @@ impl HistogramFamily {
             })
             .collect();
         let child = lock(&self.0.children).get(&values?)?.clone();
-        let exemplars = lock(&child.0.state).exemplars.to_vec();
+        let mut exemplars = vec![None; self.0.bounds.len() + 1];
+        for (bucket, exemplar) in &lock(&child.0.state).exemplars {
+            exemplars[*bucket] = Some(exemplar.clone());
+        }
         Some(exemplars)
     }
 
@@ -126,8 +130,14 @@ impl Histogram {
         let mut state = lock(&self.0.state);
         state.buckets[bucket] += count;
         state.sum += value * count as f64;
-        if exemplar.is_some() {
-            state.exemplars[bucket] = exemplar;
+        if let Some(exemplar) = exemplar {
+            match state
+                .exemplars
+                .binary_search_by_key(&bucket, |(bucket, _)| *bucket)
+            {
+                Ok(at) => state.exemplars[at].1 = exemplar,
+                Err(at) => state.exemplars.insert(at, (bucket, exemplar)),
+            }
         }
     }
 

@@ -92,6 +92,8 @@ pub(super) struct State {
     /// Model and scene as exported → index of their series; bounded by the caps.
     by_pair: HashMap<(Arc<str>, Arc<str>), usize>,
     series: Vec<Series>,
+    /// The entry of `resolved` that was asked for last: streams ask for the same one again and again.
+    last: Option<(Labels, usize)>,
     /// Label values of each engine's `llm_engine_info`, by id.
     infos: HashMap<Arc<str>, Vec<String>>,
     /// Aspects of each engine's `infertap_engine_coverage`, by label value.
@@ -108,6 +110,7 @@ impl State {
             resolved: HashMap::new(),
             by_pair: HashMap::new(),
             series: Vec::new(),
+            last: None,
             infos: HashMap::new(),
             coverage: HashMap::new(),
         }
@@ -115,7 +118,13 @@ impl State {
 
     /// Index of the series for `labels`. With `count`, values that a cap replaces are counted.
     fn resolve(&mut self, families: &Families, labels: &Labels, count: bool) -> usize {
+        if let Some((last, index)) = &self.last
+            && last == labels
+        {
+            return *index;
+        }
         if let Some(&index) = self.resolved.get(labels) {
+            self.last = Some((labels.clone(), index));
             return index;
         }
         let model = self.models.admit(&labels.model);
@@ -349,6 +358,7 @@ impl State {
         self.engines.release(engine);
         // Entries of the cache stand for admitted values; this one is no longer.
         self.resolved.clear();
+        self.last = None;
     }
 
     pub(super) fn request_exemplar(&self, model: &str, scene: &str, status: &str) -> Option<Exemplar> {
