@@ -31,15 +31,24 @@ fn every_tracepoint_program_is_attached_and_every_attached_one_exists() {
         .iter()
         .chain(attach::PROCESS_TRACEPOINTS)
         .map(|spec| spec.program);
-    assert_eq!(programs(|s| matches!(s, ProgramSection::TracePoint)), names(named));
+    assert_eq!(
+        programs(|s| matches!(s, ProgramSection::TracePoint)),
+        names(named)
+    );
 }
 
 #[test]
 fn every_libc_program_is_attached_and_every_attached_one_exists() {
     let entries = attach::SOCKET_LIBC.iter().map(|spec| spec.program);
-    assert_eq!(programs(|s| matches!(s, ProgramSection::UProbe { .. })), names(entries));
+    assert_eq!(
+        programs(|s| matches!(s, ProgramSection::UProbe { .. })),
+        names(entries)
+    );
     let exits = attach::SOCKET_LIBC.iter().filter_map(|spec| spec.exit);
-    assert_eq!(programs(|s| matches!(s, ProgramSection::URetProbe { .. })), names(exits));
+    assert_eq!(
+        programs(|s| matches!(s, ProgramSection::URetProbe { .. })),
+        names(exits)
+    );
 }
 
 #[test]
@@ -51,7 +60,10 @@ fn every_system_call_that_has_an_exit_program_has_an_entry_program() {
             .collect()
     };
     let (entries, exits) = (calls("sys_enter_"), calls("sys_exit_"));
-    assert_eq!(exits.difference(&entries).collect::<Vec<_>>(), Vec::<&&str>::new());
+    assert_eq!(
+        exits.difference(&entries).collect::<Vec<_>>(),
+        Vec::<&&str>::new()
+    );
     // These act at entry alone.
     let alone: Vec<_> = entries.difference(&exits).copied().collect();
     assert_eq!(alone, ["close", "connect", "shutdown"]);

@@ -62,6 +62,8 @@ pub(super) struct Tap {
     faults: u64,
     drops_told: HashMap<&'static str, u64>,
     recorder_lost: u64,
+    /// Processes that should be watched and can't be, and why: what `/readyz` tells.
+    troubles: BTreeMap<u32, String>,
 }
 
 impl Tap {
@@ -88,6 +90,7 @@ impl Tap {
             faults: 0,
             drops_told: HashMap::new(),
             recorder_lost: 0,
+            troubles: BTreeMap::new(),
         }
     }
 
@@ -194,6 +197,7 @@ impl Tap {
                     }
                 }
                 Duty::Exited(pid) => {
+                    self.trouble(pid, None);
                     self.targets.forget(pid);
                     self.probes.detach_process(pid);
                     Ok(())
@@ -242,6 +246,9 @@ impl Tap {
                 *told = total;
             }
         }
+        self.exporter
+            .metrics()
+            .open_connections(self.pipeline.stats().connections);
         if let Some(recorder) = &self.recorder {
             let lost = recorder.lost();
             self.exporter
@@ -311,16 +318,33 @@ impl Tap {
         {
             Ok(sockets) => {
                 tracing::info!("{engine}: watching process {pid}, {sockets} sockets open already");
+                self.trouble(pid, None);
                 true
             }
             Err(error) => {
-                tracing::warn!("{engine}: process {pid} can't be watched: {error}");
+                let trouble = format!("{engine}: process {pid} can't be watched: {error}");
+                tracing::warn!("{trouble}");
+                self.trouble(pid, Some(trouble));
                 false
             }
         }
     }
 
+    /// Notes what keeps a process from being watched, or that nothing does.
+    fn trouble(&mut self, pid: u32, trouble: Option<String>) {
+        let changed = match trouble {
+            Some(text) => self.troubles.insert(pid, text.clone()) != Some(text),
+            None => self.troubles.remove(&pid).is_some(),
+        };
+        if changed {
+            // The agent runs, so it is ready; that it sees less than it should is told beside it.
+            self.exporter
+                .set_ready(true, self.troubles.values().cloned().collect());
+        }
+    }
+
     fn unwatch(&mut self, pid: u32) {
+        self.trouble(pid, None);
         if self.targets.watches(pid) {
             self.targets.forget(pid);
             self.probes.detach_process(pid);
