@@ -97,7 +97,8 @@ pub(super) const fn agent_loss(loss: AgentLoss) -> &'static str {
             "A record that this version does not understand: agent and BPF object do not match."
         }
         AgentLoss::Recorder => {
-            "In replays: the recorder did not keep up and left records out of the recording."
+            "A recorder did not keep up and left records out of the recording. Live metrics are not touched by it; a \
+             replay lacks these records."
         }
         AgentLoss::Other => "In replays: lost for a reason that this version does not know.",
     }
