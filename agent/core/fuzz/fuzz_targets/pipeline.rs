@@ -6,6 +6,7 @@
 
 use infertap_abi::{Direction, RecordHeader, RecordKind, Role, Transport, record_flag};
 use infertap_core::event::{Event, EventKind};
+use infertap_core::observation::TokenDirection;
 use infertap_core::{EngineInfo, EngineKind, Observation, Pipeline, PipelineConfig, RequestRecord};
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
@@ -135,11 +136,12 @@ fn run(input: &[u8]) -> Vec<Observation> {
             }
             13 => header.kind = RecordKind::Close as u16,
             14 => {
-                header.kind = if step.length % 2 == 0 {
+                let kind = if step.length % 2 == 0 {
                     RecordKind::Stall
                 } else {
                     RecordKind::Shutdown
-                } as u16
+                };
+                header.kind = kind as u16;
             }
             _ => {
                 // Time passes; sometimes it seems to go back.
@@ -205,6 +207,8 @@ fuzz_target!(|input: &[u8]| {
         format!("{:?}", run(input)),
         "the same events, other observations"
     );
+    // Input and output tokens: as counted on the way, and as the records have them.
+    let (mut counted, mut recorded) = ([0_u64; 2], [0_u64; 2]);
     let mut in_flight: HashMap<(Arc<str>, Arc<str>), u64> = HashMap::new();
     for observation in &out {
         match observation {
@@ -217,6 +221,10 @@ fuzz_target!(|input: &[u8]| {
                 let key = (finished.labels.engine.clone(), finished.labels.model.clone());
                 let count = in_flight.get_mut(&key).filter(|count| **count > 0);
                 *count.expect("a request finished that never started") -= 1;
+                let tokens = [finished.record.input_tokens, finished.record.output_tokens];
+                for (sum, tokens) in recorded.iter_mut().zip(tokens) {
+                    *sum = sum.saturating_add(tokens.unwrap_or(0));
+                }
                 check_record(&finished.record);
                 assert!(
                     finished
@@ -225,12 +233,23 @@ fuzz_target!(|input: &[u8]| {
                         .all(|(gap, tokens)| gap.is_finite() && *gap >= 0.0 && *tokens > 0)
                 );
             }
-            Observation::Tokens { count, .. } | Observation::Anomaly { count, .. } => assert!(*count > 0),
-            _ => {}
+            Observation::Tokens { direction, count, .. } => {
+                assert!(*count > 0);
+                let sum = &mut counted[usize::from(*direction == TokenDirection::Output)];
+                *sum = sum.saturating_add(*count);
+            }
+            Observation::Anomaly { count, .. } => assert!(*count > 0),
+            Observation::Ignore(_) => {}
         }
     }
     assert!(
         in_flight.values().all(|count| *count == 0),
         "requests never finished: {in_flight:?}"
     );
+    // Counters are reconciled upwards only.
+    let covered = counted
+        .iter()
+        .zip(&recorded)
+        .all(|(counted, recorded)| counted >= recorded);
+    assert!(covered, "{counted:?} counted, {recorded:?} recorded");
 });
