@@ -226,9 +226,6 @@ impl Tap {
     }
 
     fn read_counters(&mut self) {
-        self.exporter
-            .metrics()
-            .open_connections(self.pipeline.stats().connections);
         for (reason, count) in self.targets.drops() {
             let total = count
                 + if reason == DropReason::ReadFault {
