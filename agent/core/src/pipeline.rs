@@ -8,17 +8,14 @@
 //! decoder would be chosen in [`Pipeline::admit`].
 
 use crate::{
-    Anomaly, EngineInfo, Event, EventKind, Nanos, Observation,
+    Anomaly, Event, EventKind, Nanos, Observation,
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
     engines::Engines,
     event::{ConnId, Socket},
     lru::LruMap,
 };
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::Arc,
-};
+use std::collections::{HashSet, VecDeque};
 
 /// Bounds of the pipeline's state, and what the timeline needs to know.
 #[derive(Debug, Clone)]
@@ -291,7 +288,8 @@ impl Pipeline {
             connection.engine = self.engines.of(tgid);
             connection.engine_epoch = self.engines.epoch();
         }
-        let engine: Option<Arc<EngineInfo>> = connection.engine.clone();
+        // Out of the connection while it acts, which spares a count of references for every event.
+        let engine = connection.engine.take();
         let mut context = Context {
             at,
             until,
@@ -304,7 +302,9 @@ impl Pipeline {
             unflushed: false,
         };
         let verdict = act(connection, &mut context);
-        if context.unflushed && !connection.unflushed {
+        let unflushed = context.unflushed;
+        connection.engine = engine;
+        if unflushed && !connection.unflushed {
             connection.unflushed = true;
             self.unflushed.push(slot);
         }

@@ -14,7 +14,7 @@ pub(crate) struct Tokens {
     usage: Usage,
     fallback: Usage,
     /// Tokens in content-bearing chunks.
-    chunk_tokens: u64,
+    in_chunks: u64,
     /// Tokens in chunks that came after the last report of `usage.output`.
     since_usage: u64,
     chunks: u64,
@@ -34,14 +34,14 @@ impl Tokens {
             _ => tokens,
         };
         self.chunks += 1;
-        self.chunk_tokens = self.chunk_tokens.saturating_add(u64::from(tokens));
+        self.in_chunks = self.in_chunks.saturating_add(u64::from(tokens));
         self.since_usage = self.since_usage.saturating_add(u64::from(tokens));
         tokens
     }
 
     /// Tokens came in a message without content, as when a character is not complete yet.
     pub(crate) fn without_content(&mut self, tokens: u32) {
-        self.chunk_tokens = self.chunk_tokens.saturating_add(u64::from(tokens));
+        self.in_chunks = self.in_chunks.saturating_add(u64::from(tokens));
         self.since_usage = self.since_usage.saturating_add(u64::from(tokens));
     }
 
@@ -83,8 +83,8 @@ impl Tokens {
             Some(reported) if self.since_usage == 0 => Some((reported, Source::Usage)),
             Some(reported) => Some((reported.saturating_add(self.since_usage), Source::Chunk)),
             None => match self.fallback.output {
-                Some(reported) if reported >= self.chunk_tokens => Some((reported, Source::Usage)),
-                _ if self.chunks > 0 => Some((self.chunk_tokens, Source::Chunk)),
+                Some(reported) if reported >= self.in_chunks => Some((reported, Source::Usage)),
+                _ if self.chunks > 0 => Some((self.in_chunks, Source::Chunk)),
                 fallback => fallback.map(|n| (n, Source::Usage)),
             },
         }
@@ -97,7 +97,7 @@ impl Tokens {
     /// What to add to the input and output counters now.
     pub(crate) fn take_growth(&mut self) -> (u64, u64) {
         let input = self.input().map_or(0, |(n, _)| n);
-        let output = self.best_output_value().max(self.chunk_tokens);
+        let output = self.best_output_value().max(self.in_chunks);
         let growth = (
             input.saturating_sub(self.added_input),
             output.saturating_sub(self.added_output),

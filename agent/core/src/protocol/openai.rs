@@ -69,10 +69,8 @@ pub(super) fn response_field(path: usize, value: &Scalar<'_>, facts: &mut Respon
             }
         }
         ("model", Scalar::String { text, .. }) => facts.model = clean_name(text),
-        ("choices.*.finish_reason", Scalar::String { text, .. }) => {
-            if facts.finish_reason.is_none() {
-                facts.finish_reason = clean_name(text);
-            }
+        ("choices.*.finish_reason", Scalar::String { text, .. }) if facts.finish_reason.is_none() => {
+            facts.finish_reason = clean_name(text);
         }
         ("error" | "error.message", Scalar::String { .. }) => {
             facts.error.get_or_insert_default();
@@ -103,7 +101,7 @@ pub(super) fn response_field(path: usize, value: &Scalar<'_>, facts: &mut Respon
                 "timings.predicted_n" => timings.output = n,
                 // llama.cpp's prompt_n leaves out what the cache had.
                 "timings.prompt_n" => {
-                    timings.input = Some(n.unwrap_or(0) + timings.cached_input.unwrap_or(0))
+                    timings.input = Some(n.unwrap_or(0) + timings.cached_input.unwrap_or(0));
                 }
                 "timings.cache_n" => {
                     timings.cached_input = n;
@@ -140,11 +138,12 @@ pub(super) fn message<'a>(event: SseEvent<'a>, request: &RequestFacts) -> Result
         });
     }
     let named_error = event.name == b"error";
-    let wire: WireMessage<'a> = match serde_json::from_slice(data) {
-        Ok(wire) => wire,
+    // Checking the encoding once is cheaper than string by string.
+    let wire: WireMessage<'a> = match std::str::from_utf8(data).map(serde_json::from_str) {
+        Ok(Ok(wire)) => wire,
         // `event: error` may carry plain text.
-        Err(_) if named_error => WireMessage::default(),
-        Err(_) => return Err(BadMessage),
+        _ if named_error => WireMessage::default(),
+        _ => return Err(BadMessage),
     };
     let error = match wire.error.0 {
         Some(error) => Some(error),
@@ -242,20 +241,24 @@ impl From<WireUsage> for Usage {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WireTimings {
-    cache_n: Number,
-    prompt_n: Number,
-    predicted_n: Number,
+    #[serde(rename = "cache_n")]
+    cached: Number,
+    /// Leaves out what the cache had.
+    #[serde(rename = "prompt_n")]
+    prompt: Number,
+    #[serde(rename = "predicted_n")]
+    predicted: Number,
 }
 
 impl From<WireTimings> for Usage {
     fn from(wire: WireTimings) -> Usage {
         Usage {
             input: wire
-                .prompt_n
+                .prompt
                 .0
-                .map(|n| n.saturating_add(wire.cache_n.0.unwrap_or(0))),
-            output: wire.predicted_n.0,
-            cached_input: wire.cache_n.0,
+                .map(|n| n.saturating_add(wire.cached.0.unwrap_or(0))),
+            output: wire.predicted.0,
+            cached_input: wire.cached.0,
             reasoning: None,
         }
     }
