@@ -253,8 +253,14 @@ impl Connection {
     /// The process closed it, after so many bytes each way.
     pub(crate) fn close(&mut self, bytes_in: u64, bytes_out: u64, context: &mut Context<'_>) {
         let unseen = |total: u64, next: Option<u64>| next.map_or(0, |next| total.saturating_sub(next));
-        self.lose_in(unseen(bytes_in, self.next_in), context);
-        self.lose_out(unseen(bytes_out, self.next_out), context);
+        let (lost_in, lost_out) = (unseen(bytes_in, self.next_in), unseen(bytes_out, self.next_out));
+        self.lose_in(lost_in, context);
+        self.lose_out(lost_out, context);
+        for (lost, reason) in [(lost_in, reason::GAP_IN), (lost_out, reason::GAP_OUT)] {
+            if lost > 0 {
+                self.pairing.end_lost(reason);
+            }
+        }
         self.end_in(context);
         self.end_out(context);
         self.pairing.finish_all(End::Broken, None, context);
@@ -287,8 +293,8 @@ impl Connection {
     /// State bytes, about.
     pub(crate) fn estimate_bytes(&self) -> usize {
         size_of::<Connection>()
-            + self.requests.buffered()
-            + self.responses.buffered()
+            + self.requests.heap_bytes()
+            + self.responses.heap_bytes()
             + self.pairing.heap_bytes()
     }
 

@@ -60,7 +60,10 @@ struct Facts {
     /// What it was started with.
     labels: Option<Labels>,
     request: RequestFacts,
+    /// No more of the request will be seen.
     request_ended: bool,
+    /// It was seen to its end.
+    request_whole: bool,
     response: ResponseFacts,
     http_status: Option<u16>,
     streamed: bool,
@@ -106,6 +109,7 @@ impl Exchange {
     pub(crate) fn orphan(sequence: u64, reason: &'static str, context: &Context<'_>) -> Exchange {
         let mut exchange = Exchange::new(context, sequence, None);
         exchange.facts.request_ended = true;
+        exchange.facts.request_whole = true;
         exchange.mark(reason);
         exchange
     }
@@ -121,6 +125,7 @@ impl Exchange {
                 labels: None,
                 request: RequestFacts::default(),
                 request_ended: false,
+                request_whole: false,
                 response: ResponseFacts::default(),
                 http_status: None,
                 streamed: false,
@@ -139,9 +144,9 @@ impl Exchange {
         self.facts.mark(reason);
     }
 
-    /// Its request was read to the end.
-    pub(crate) fn request_ended(&self) -> bool {
-        self.facts.request_ended
+    /// Its request was seen to the end.
+    pub(crate) fn request_whole(&self) -> bool {
+        self.facts.request_whole
     }
 
     /// The response's head said that it is no success.
@@ -179,7 +184,8 @@ impl Exchange {
     }
 
     /// No more of the request will come.
-    pub(crate) fn end_request(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn end_request(&mut self, whole: bool, context: &mut Context<'_>) {
+        self.facts.request_whole = whole;
         if let Some(body) = self.request_body.take()
             && body.malformed()
         {

@@ -169,7 +169,7 @@ impl Pairing {
                     if truncated && in_gap {
                         exchange.mark(reason::GAP_IN);
                     }
-                    exchange.end_request(context);
+                    exchange.end_request(!truncated, context);
                 }
                 self.receiving = false;
                 self.request_began = context.at;
@@ -214,6 +214,16 @@ impl Pairing {
             context.anomalies.add(Anomaly::Evicted);
             self.finish_all(End::Lost, Some(reason::EVICTED), context);
             self.useless = true;
+        }
+    }
+
+    /// The connection is over, and bytes of its end were never seen.
+    pub(crate) fn end_lost(&mut self, reason: &'static str) {
+        for exchange in self.queue.iter_mut().flatten() {
+            exchange.mark(reason);
+        }
+        if let Tail::Open(Some(tail)) = &mut self.tail {
+            tail.mark(reason);
         }
     }
 
@@ -306,11 +316,9 @@ impl Pairing {
         if !truncated {
             let end = if self.ending { End::Closed } else { End::Complete };
             // A success before the whole request was seen: its end must have been lost.
-            let unread = self.receiving && self.queue.len() == 1;
             if let Some(exchange) = self.answered()
-                && unread
                 && !exchange.refused()
-                && !exchange.request_ended()
+                && !exchange.request_whole()
             {
                 exchange.mark(reason::GAP_IN);
             }

@@ -151,7 +151,7 @@ impl ResponseBody {
         decoder
             + match &self.body {
                 Body::Opaque | Body::Undecided => 0,
-                Body::Stream(_) => size_of::<SseDecoder>() + 1024,
+                Body::Stream(decoder) => size_of::<SseDecoder>() + decoder.heap_bytes(),
                 Body::Document(documents) => documents.len() * (size_of::<Document>() + 1024),
             }
     }

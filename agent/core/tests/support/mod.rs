@@ -114,7 +114,7 @@ pub fn stop() -> Vec<u8> {
 pub fn usage(input: u64, output: u64) -> Vec<u8> {
     event(&format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk","model":"m","choices":[],"usage":{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{}}}}}"#,
-        input + output
+        input.saturating_add(output)
     ))
 }
 

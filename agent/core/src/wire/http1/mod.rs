@@ -264,6 +264,15 @@ impl Decoder {
         self.head.len()
     }
 
+    /// Bytes that it holds on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let search = match &self.state {
+            State::Searching(search) => size_of::<Search>() + search.heap_bytes(),
+            _ => 0,
+        };
+        self.head.capacity() + self.expected.capacity() + search
+    }
+
     /// Bytes, fed or missing, that belong to no message: blank lines between messages, heads that do not parse, what was
     /// passed over while searching, everything after an upgrade. With the sizes in the events and
     /// [`Decoder::buffered`] they add up to all bytes fed and missing.

@@ -58,6 +58,11 @@ impl Search {
         }
     }
 
+    /// Bytes that it holds on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.first.capacity() + self.line.capacity() + self.head.capacity()
+    }
+
     /// Bytes are missing here.
     pub(super) fn gap(&mut self) {
         self.line.clear();

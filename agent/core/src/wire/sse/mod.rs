@@ -89,6 +89,11 @@ impl SseDecoder {
         }
     }
 
+    /// Bytes that it holds on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.line.capacity() + self.data.capacity() + self.name.capacity()
+    }
+
     /// The next bytes of the body.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(SseItem<'_>)) {
         let mut rest = self.skip_bom(bytes);
