@@ -14,7 +14,8 @@ use infertap_core::EngineInfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Details of engines younger than this (seconds) are looked up every time, of older ones as often as this.
+/// Details that are not complete are looked up every time while the engine is younger than this (seconds); others as
+/// often as this.
 const YOUNG: f64 = 60.0;
 
 /// What is kept of an engine while its root lives.
@@ -182,7 +183,8 @@ impl Scanner {
                 &order,
                 rule.and_then(|rule| rule.model.as_deref()),
             );
-            let interval = if look.age(started) < YOUNG { 0.0 } else { YOUNG };
+            let settled = detail.is_complete(group.kind) || look.age(started) >= YOUNG;
+            let interval = if settled { YOUNG } else { 0.0 };
             (detail, look.now + interval)
         };
         let known = KnownEngine {

@@ -24,6 +24,13 @@ pub(super) struct Detail {
     pub(super) notes: Vec<String>,
 }
 
+impl Detail {
+    /// Whether another look could tell more.
+    pub(super) fn is_complete(&self, kind: EngineKind) -> bool {
+        self.model.is_some() && (self.version.is_some() || distributions(kind).is_empty())
+    }
+}
+
 /// Looks at the processes of an engine, the root first. `named` is the model that the rule tells.
 pub(super) fn detail(host: &Host, kind: EngineKind, pids: &[u32], named: Option<&str>) -> Detail {
     let mut detail = Detail {
@@ -40,20 +47,27 @@ pub(super) fn detail(host: &Host, kind: EngineKind, pids: &[u32], named: Option<
         if detail.model.is_none() {
             detail.model = model::model_name(kind, &argv, &|name| host.env(pid, name));
         }
+        // The list of mappings costs the kernel most of all that is read here.
+        let wants_model = detail.model.is_none() && kind == EngineKind::LlamaCpp;
+        let wants_version = detail.version.is_none() && !distributions(kind).is_empty();
+        if !wants_model && !wants_version {
+            continue;
+        }
         let mapped = match host.mapped(pid) {
             Ok(mapped) => mapped,
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && pid == root => {
                 detail.notes.push(
-                    "its libraries can't be looked at (permission denied): run as root, or with CAP_SYS_PTRACE".to_owned(),
+                    "its libraries can't be looked at (permission denied): run as root, or with CAP_SYS_PTRACE"
+                        .to_owned(),
                 );
                 Mapped::default()
             }
             Err(_) => Mapped::default(),
         };
-        if detail.version.is_none() {
+        if wants_version {
             detail.version = version(host, pid, kind, &argv, &mapped);
         }
-        if detail.model.is_none() && kind == EngineKind::LlamaCpp {
+        if wants_model {
             detail.model = mapped.models.first().cloned();
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Owns: paths, limits, and parsing of the per-process files that discovery needs. Refuses: caching and judgement. A
 //! process may vanish at any read, and everything in these files but their shape is chosen by the process: names may
-//! hold any byte, command lines may be megabytes. So parsing is over bytes, reads have limits, and nothing here panics.
+//! hold any byte, command lines may be megabytes. So parsing is over bytes, reads have limits, and nothing here panics
+//! (which is why the `procfs` crate is not used: it reads whole files and refuses what is not UTF-8).
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -251,7 +252,8 @@ pub fn inode_of(link: &[u8], prefix: &[u8]) -> Option<u64> {
 
 /// Reads at most `limit` bytes of a file.
 pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // Room for what most of these files hold: otherwise the vector grows through half a dozen reads.
+    let mut bytes = Vec::with_capacity(limit.min(4096) as usize);
     File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

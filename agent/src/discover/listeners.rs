@@ -27,32 +27,34 @@ impl Listeners {
         let key = namespace.map_or(Key::Process(pid), Key::Namespace);
         self.tables.entry(key).or_insert_with(|| tcp_listeners(host, pid))
     }
+
+    /// Those of `sockets`, which `pid` holds, that listen.
+    pub(super) fn among(
+        &mut self,
+        host: &Host,
+        pid: u32,
+        namespace: Option<u64>,
+        sockets: &[u64],
+    ) -> Vec<(u64, u16)> {
+        let table = self.of(host, pid, namespace);
+        sockets
+            .iter()
+            .filter_map(|inode| Some((*inode, *table.get(inode)?)))
+            .collect()
+    }
 }
 
-/// The listening TCP sockets that `pid` holds, by inode.
+/// The inodes of the sockets that `pid` holds, ascending.
 ///
 /// # Errors
 /// The process is gone, or it may not be looked at.
-pub(super) fn listening_sockets(
-    host: &Host,
-    pid: u32,
-    namespace: Option<u64>,
-    listeners: &mut Listeners,
-) -> io::Result<Vec<(u64, u16)>> {
+pub(super) fn socket_inodes(host: &Host, pid: u32) -> io::Result<Vec<u64>> {
     let fds = host.fds(pid)?;
-    let inodes: Vec<u64> = fds
+    let mut inodes: Vec<u64> = fds
         .iter()
         .filter_map(|(_, link)| inode_of(link.as_bytes(), b"socket"))
         .collect();
-    if inodes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let table = listeners.of(host, pid, namespace);
-    let mut held: Vec<(u64, u16)> = inodes
-        .iter()
-        .filter_map(|inode| Some((*inode, *table.get(inode)?)))
-        .collect();
-    held.sort_unstable();
-    held.dedup();
-    Ok(held)
+    inodes.sort_unstable();
+    inodes.dedup();
+    Ok(inodes)
 }

@@ -4,11 +4,25 @@
 
 use super::found::ScanProblem;
 use super::host::Stat;
-use super::listeners::{Listeners, listening_sockets};
+use super::listeners::Listeners;
 use super::process::Look;
 use super::rules::comm_matches;
 use super::scan::Scanner;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Seconds between two searches for the holders of named ports, when nothing calls for one earlier.
+const PORTS_INTERVAL: f64 = 5.0;
+/// While a port is missing, a process younger than this (seconds) calls for a search.
+const NEW: f64 = 10.0;
+
+/// What the last search for named ports found.
+#[derive(Debug, Default)]
+pub(super) struct NamedPorts {
+    due: f64,
+    /// Start time and reason, by process.
+    owners: BTreeMap<u32, (u64, String)>,
+    problems: Vec<ScanProblem>,
+}
 
 impl Scanner {
     /// Processes that the operator named, and by which flag.
@@ -40,19 +54,37 @@ impl Scanner {
             }
         }
         if !self.config.ports.is_empty() {
-            self.explicit_ports(look, stats, listeners, &mut named, problems);
+            if !self.ports_are_settled(look, stats) {
+                self.named_ports = self.find_ports(look, stats, listeners);
+            }
+            for (&pid, (_, why)) in &self.named_ports.owners {
+                named.entry(pid).or_insert_with(|| why.clone());
+            }
+            problems.extend(self.named_ports.problems.iter().cloned());
         }
         named
     }
 
-    fn explicit_ports(
+    /// Whether what the last search for ports found still holds: socket tables are dear.
+    fn ports_are_settled(&self, look: &Look<'_>, stats: &BTreeMap<u32, Stat>) -> bool {
+        let known = &self.named_ports;
+        let alive = |(pid, (start, _)): (&u32, &(u64, String))| {
+            stats.get(pid).is_some_and(|stat| stat.starttime == *start)
+        };
+        let nobody_new = || !stats.values().any(|stat| look.age(stat.starttime) < NEW);
+        look.now < known.due && known.owners.iter().all(alive) && (known.problems.is_empty() || nobody_new())
+    }
+
+    fn find_ports(
         &mut self,
         look: &Look<'_>,
         stats: &BTreeMap<u32, Stat>,
         listeners: &mut Listeners,
-        named: &mut BTreeMap<u32, String>,
-        problems: &mut Vec<ScanProblem>,
-    ) {
+    ) -> NamedPorts {
+        let mut ports = NamedPorts {
+            due: look.now + PORTS_INTERVAL,
+            ..NamedPorts::default()
+        };
         // Sockets with one of these ports, in any network namespace.
         let mut wanted: BTreeMap<u64, u16> = BTreeMap::new();
         for (&pid, known) in &mut self.known {
@@ -78,12 +110,7 @@ impl Scanner {
                     continue;
                 }
                 if all {
-                    let Ok(sockets) =
-                        listening_sockets(look.host, pid, known.netns(look.host, pid), listeners)
-                    else {
-                        continue;
-                    };
-                    known.listening = sockets;
+                    known.look_up_listening(look, pid, listeners);
                 }
                 // docker-proxy holds the host's end of a published port; the server is in the container.
                 if stats.get(&pid).is_none_or(|stat| stat.comm == "docker-proxy") {
@@ -92,7 +119,10 @@ impl Scanner {
                 for (inode, port) in &known.listening {
                     if missing.contains_key(inode) {
                         found.insert(*inode);
-                        named.entry(pid).or_insert_with(|| format!("port {port}"));
+                        ports
+                            .owners
+                            .entry(pid)
+                            .or_insert_with(|| (known.start, format!("port {port}")));
                     }
                 }
             }
@@ -104,12 +134,15 @@ impl Scanner {
                 .map(|(inode, _)| *inode)
                 .collect();
             if sockets.is_empty() {
-                problems.push(ScanProblem(format!("port {port}: nobody listens on it")));
+                ports
+                    .problems
+                    .push(ScanProblem(format!("port {port}: nobody listens on it")));
             } else if !sockets.iter().any(|inode| found.contains(inode)) {
-                problems.push(ScanProblem(format!(
+                ports.problems.push(ScanProblem(format!(
                     "port {port}: somebody listens on it, but the process can't be seen; run as root, in the host's PID namespace"
                 )));
             }
         }
+        ports
     }
 }

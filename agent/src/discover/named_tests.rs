@@ -49,10 +49,19 @@ fn a_named_port_is_found_later_and_again() {
     });
     assert!(scanner.scan().engines.is_empty());
     process.listen(3, 1, 9000);
+    host.set_uptime(10_005);
     assert_eq!(scanner.scan().engines[0].root, 50);
     assert_eq!(scanner.scan().engines[0].root, 50);
+    // It ends, and another one takes its place at once.
     host.end(50);
+    host.process(51, 1, 10_005, &["/opt/unheard-of"])
+        .listen(3, 2, 9000);
+    assert_eq!(scanner.scan().engines[0].root, 51);
+    host.end(51);
     assert!(scanner.scan().engines.is_empty());
+    host.process(52, 1, 10_005, &["/opt/unheard-of"])
+        .listen(3, 3, 9000);
+    assert_eq!(scanner.scan().engines[0].root, 52);
 }
 
 #[test]

@@ -4,13 +4,16 @@
 
 use super::config::RuleConfig;
 use super::host::{Host, Stat};
-use super::listeners::{Listeners, listening_sockets};
+use super::listeners::{Listeners, socket_inodes};
 use super::rules::Evidence;
 use std::io;
 
 /// Seconds between two looks at a process, by its age in seconds: what a process is mostly shows at once, but a server
 /// may load its model for minutes before it listens.
 const SCHEDULE: [(f64, f64); 3] = [(60.0, 0.0), (600.0, 5.0), (f64::INFINITY, 60.0)];
+
+/// Seconds between two lookups of the same sockets.
+const JOIN_INTERVAL: f64 = 5.0;
 
 /// One look at the process table.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +64,10 @@ pub(super) struct Examined {
     netns_known: bool,
     due: f64,
     listening_due: f64,
+    /// Inodes of its sockets when last looked at, how often these same ones were looked up, and when they are again.
+    sockets: Vec<u64>,
+    joined: u32,
+    join_due: f64,
 }
 
 impl Examined {
@@ -77,6 +84,9 @@ impl Examined {
             netns_known: false,
             due: f64::NEG_INFINITY,
             listening_due: f64::NEG_INFINITY,
+            sockets: Vec::new(),
+            joined: 0,
+            join_due: f64::NEG_INFINITY,
         }
     }
 
@@ -131,16 +141,42 @@ impl Examined {
         if now || self.listening_due <= look.now {
             // Ten seconds at most: ports of an engine do change, if seldom.
             self.listening_due = look.due(self.start).min(look.now + 10.0);
-            let namespace = self.netns(look.host, pid);
-            match listening_sockets(look.host, pid, namespace, listeners) {
+            match socket_inodes(look.host, pid) {
                 Ok(sockets) => {
-                    self.listening = sockets;
                     self.denied = false;
+                    self.join(look, pid, sockets, listeners);
                 }
                 Err(error) => self.denied = error.kind() == io::ErrorKind::PermissionDenied,
             }
         }
         &self.listening
+    }
+
+    /// Joins its sockets with the table of its namespace. The kernel walks its whole hash table for that, so the table is
+    /// read when the sockets are others than before, once more soon after (a socket is made, then listened on), and
+    /// seldom otherwise.
+    fn join(&mut self, look: &Look<'_>, pid: u32, sockets: Vec<u64>, listeners: &mut Listeners) {
+        let changed = sockets != self.sockets;
+        if !changed && self.joined >= 2 && look.now < self.join_due {
+            return;
+        }
+        self.joined = if changed { 1 } else { self.joined.saturating_add(1) };
+        self.join_due = look.now + JOIN_INTERVAL;
+        self.listening = if sockets.is_empty() {
+            Vec::new()
+        } else {
+            let namespace = self.netns(look.host, pid);
+            listeners.among(look.host, pid, namespace, &sockets)
+        };
+        self.sockets = sockets;
+    }
+
+    /// Looks its listening sockets up at once.
+    pub(super) fn look_up_listening(&mut self, look: &Look<'_>, pid: u32, listeners: &mut Listeners) {
+        if let Ok(sockets) = socket_inodes(look.host, pid) {
+            self.joined = 0;
+            self.join(look, pid, sockets, listeners);
+        }
     }
 }
 

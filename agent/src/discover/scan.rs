@@ -9,11 +9,15 @@ use super::found::{Scan, ScanProblem};
 use super::group::{Mark, Node, group};
 use super::host::{Host, Stat};
 use super::listeners::Listeners;
+use super::named::NamedPorts;
 use super::process::{Examined, Look, tick_hz};
 use super::rules::{first_match, rules};
 use infertap_core::EngineKind;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+
+/// Seconds before a kernel thread's id is looked at again: large hosts have more of them than of processes.
+const KERNEL_THREAD_INTERVAL: f64 = 10.0;
 
 /// What a scanner needs to know.
 #[derive(Debug, Clone)]
@@ -47,6 +51,9 @@ pub struct Scanner {
     rules: Vec<RuleConfig>,
     pub(super) known: HashMap<u32, Examined>,
     pub(super) engines: HashMap<(u32, u64), KnownEngine>,
+    pub(super) named_ports: NamedPorts,
+    /// Kernel threads, and when each is looked at again: a process may get its id one day.
+    kernel_threads: HashMap<u32, f64>,
 }
 
 impl Scanner {
@@ -59,6 +66,8 @@ impl Scanner {
             exclude: config.exclude,
             known: HashMap::new(),
             engines: HashMap::new(),
+            named_ports: NamedPorts::default(),
+            kernel_threads: HashMap::new(),
         }
     }
 
@@ -93,12 +102,15 @@ impl Scanner {
         };
         let mut listeners = Listeners::default();
         let mut stats: BTreeMap<u32, Stat> = BTreeMap::new();
+        self.kernel_threads.retain(|_, due| *due > look.now);
         for pid in pids {
-            if Some(pid) != self.exclude
-                && let Ok(stat) = self.host.stat(pid)
-                && !stat.is_dead()
-                && !stat.is_kernel_thread()
-            {
+            if Some(pid) == self.exclude || self.kernel_threads.contains_key(&pid) {
+                continue;
+            }
+            let Ok(stat) = self.host.stat(pid) else { continue };
+            if stat.is_kernel_thread() {
+                self.kernel_threads.insert(pid, look.now + KERNEL_THREAD_INTERVAL);
+            } else if !stat.is_dead() {
                 stats.insert(pid, stat);
             }
         }
@@ -118,7 +130,7 @@ impl Scanner {
             .collect();
         let groups = group(&nodes);
         self.make_engines(&look, &stats, groups, &mut listeners, &mut scan);
-        self.count_denied(&mut scan);
+        self.tell_denied(&mut scan);
         scan
     }
 
@@ -147,13 +159,13 @@ impl Scanner {
         }
     }
 
-    fn count_denied(&self, scan: &mut Scan) {
-        let denied = self.known.values().filter(|known| known.denied).count();
-        if denied > 0 {
-            scan.problems.push(ScanProblem(format!(
-                "{denied} processes can't be looked into (permission denied): engines that show only by their sockets or \
+    fn tell_denied(&self, scan: &mut Scan) {
+        if self.known.values().any(|known| known.denied) {
+            scan.problems.push(ScanProblem(
+                "processes of others can't be looked into (permission denied): engines that show only by their sockets or \
                  libraries are not found; run as root, or with CAP_SYS_PTRACE"
-            )));
+                    .to_owned(),
+            ));
         }
     }
 }
