@@ -7,58 +7,20 @@
 //! are told as [`Observation::Ignore`]: the messages between an engine's own processes are another wire format, whose
 //! decoder would be chosen in [`Pipeline::admit`].
 
+mod config;
+mod dropped;
+
+pub use config::{PipelineConfig, PipelineStats};
+
 use crate::{
     Anomaly, Event, EventKind, Nanos, Observation,
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
     engines::Engines,
-    event::{ConnId, Socket},
+    event::Socket,
     lru::LruMap,
 };
-use std::collections::{HashSet, VecDeque};
-
-/// Bounds of the pipeline's state, and what the timeline needs to know.
-#[derive(Debug, Clone)]
-pub struct PipelineConfig {
-    /// Connections tracked at once; the least recently active is evicted past it.
-    pub max_connections: usize,
-    /// Bytes of state at once, by estimate; the least recently active connections are evicted past it.
-    pub max_state_bytes: usize,
-    /// Nanoseconds without a byte after which an open exchange is given up as `timeout`.
-    pub idle_timeout_ns: Nanos,
-    /// Requests in flight on one connection (pipelining) before the oldest is given up.
-    pub max_pipelined: usize,
-    /// Tokens a request whose times are kept one by one; later ones are counted but their gaps are not.
-    pub max_token_times: usize,
-}
-
-impl Default for PipelineConfig {
-    fn default() -> Self {
-        PipelineConfig {
-            max_connections: 16_384,
-            max_state_bytes: 128 * 1024 * 1024,
-            idle_timeout_ns: 600_000_000_000,
-            max_pipelined: 64,
-            max_token_times: 16_384,
-        }
-    }
-}
-
-/// What the pipeline holds, for the agent's own metrics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PipelineStats {
-    /// Connections whose bytes are read.
-    pub connections: usize,
-    /// Connections that are known only to be ignored.
-    pub ignored: usize,
-    /// Requests told as started and not yet as finished.
-    pub in_flight: usize,
-    /// Bytes of state, by estimate.
-    pub state_bytes: usize,
-}
-
-/// Connections that lost their state with an exchange open, remembered so that its rest is not told as another request.
-const MAX_DROPPED: usize = 4096;
+use dropped::Dropped;
 
 #[derive(Debug)]
 enum Entry {
@@ -79,8 +41,7 @@ pub struct Pipeline {
     state_bytes: usize,
     /// Slots with tokens that were not told yet.
     unflushed: Vec<usize>,
-    dropped: HashSet<ConnId>,
-    dropped_order: VecDeque<ConnId>,
+    dropped: Dropped,
 }
 
 #[derive(Debug)]
@@ -101,8 +62,7 @@ impl Pipeline {
             ignored: 0,
             state_bytes: 0,
             unflushed: Vec::new(),
-            dropped: HashSet::new(),
-            dropped_order: VecDeque::new(),
+            dropped: Dropped::default(),
         }
     }
 
@@ -143,7 +103,7 @@ impl Pipeline {
                         connection.close(bytes_in, bytes_out, context);
                     });
                 }
-                self.forget_dropped(closed.socket.conn);
+                self.dropped.forget(closed.socket.conn);
             }
             // A slow client shows as time in the write; the descriptor is the agent's business.
             EventKind::Stall(_) | EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
@@ -206,7 +166,7 @@ impl Pipeline {
             in_flight: self.in_flight,
             state_bytes: self.state_bytes
                 + self.connections.len() * (size_of::<Tracked>() + 4 * size_of::<usize>())
-                + self.dropped.len() * 4 * size_of::<ConnId>(),
+                + self.dropped.bytes(),
         }
     }
 
@@ -232,7 +192,7 @@ impl Pipeline {
         while self.connections.len() >= self.config.max_connections.max(1) {
             self.evict_oldest(at, out);
         }
-        let swallow = self.forget_dropped(socket.conn);
+        let swallow = self.dropped.forget(socket.conn);
         let joined = socket.late || begun || swallow;
         let connection = Connection::new(socket.tgid, socket.role, joined, swallow);
         let ignored = connection.is_none();
@@ -371,14 +331,8 @@ impl Pipeline {
         };
         if let Entry::Read(connection) = &tracked.entry
             && !connection.is_idle()
-            && self.dropped.insert(conn)
         {
-            self.dropped_order.push_back(conn);
-            if self.dropped_order.len() > MAX_DROPPED
-                && let Some(oldest) = self.dropped_order.pop_front()
-            {
-                self.dropped.remove(&oldest);
-            }
+            self.dropped.remember(conn);
         }
         self.end(slot, at, out, act);
     }
@@ -397,15 +351,6 @@ impl Pipeline {
             }
             self.drop_connection(slot, at, out, Connection::evict);
         }
-    }
-
-    /// Whether this connection's state was dropped with an exchange open.
-    fn forget_dropped(&mut self, conn: ConnId) -> bool {
-        let was = self.dropped.remove(&conn);
-        if was {
-            self.dropped_order.retain(|other| *other != conn);
-        }
-        was
     }
 
     fn server_died(&mut self, tgids: &[u32], at: Nanos, out: &mut Vec<Observation>) {

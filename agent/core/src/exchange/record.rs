@@ -2,7 +2,7 @@
 //!
 //! Owns: which number goes into which field, and its source. Refuses: counting and timing (`tokens`, `timeline`).
 
-use super::Facts;
+use super::facts::Facts;
 use crate::{
     RequestRecord, Source, identity,
     observation::{Finished, Labels, TokenDirection},

@@ -3,6 +3,10 @@
 //! Owns: the table language, HTTP and event-stream builders, the rendering for snapshots. Refuses: expectations.
 #![allow(dead_code, unreachable_pub)]
 
+mod http;
+
+pub use http::*;
+
 use infertap_abi::{Direction, Role, Transport};
 use infertap_core::{
     EngineInfo, EngineKind, Event, EventKind, Observation, Pipeline, PipelineConfig, RequestRecord,
@@ -42,89 +46,6 @@ pub use Step::*;
 
 /// Milliseconds, and what happens then.
 pub type Row = (u64, Step);
-
-pub fn text(s: impl AsRef<[u8]>) -> Vec<u8> {
-    s.as_ref().to_vec()
-}
-
-pub fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
-    format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
-}
-
-pub fn chat(body: &str) -> Vec<u8> {
-    post("/v1/chat/completions", "", body)
-}
-
-/// A streamed chat request for the model `m`.
-pub fn ask() -> Vec<u8> {
-    chat(r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}"#)
-}
-
-pub fn json(status: &str, body: &str) -> Vec<u8> {
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
-}
-
-pub fn stream_head() -> Vec<u8> {
-    text("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-}
-
-/// One HTTP chunk.
-pub fn chunk(data: impl AsRef<[u8]>) -> Vec<u8> {
-    let data = data.as_ref();
-    let mut bytes = format!("{:x}\r\n", data.len()).into_bytes();
-    bytes.extend_from_slice(data);
-    bytes.extend_from_slice(b"\r\n");
-    bytes
-}
-
-/// One event in one HTTP chunk.
-pub fn event(json: &str) -> Vec<u8> {
-    chunk(format!("data: {json}\n\n"))
-}
-
-/// A chat chunk with this delta and these further fields (each with a leading comma).
-pub fn delta(delta: &str, more: &str) -> Vec<u8> {
-    event(&format!(
-        r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"finish_reason":null}}]{more}}}"#
-    ))
-}
-
-pub fn role() -> Vec<u8> {
-    delta(r#"{"role":"assistant","content":""}"#, "")
-}
-
-pub fn word() -> Vec<u8> {
-    delta(r#"{"content":" word"}"#, "")
-}
-
-pub fn stop() -> Vec<u8> {
-    event(
-        r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
-    )
-}
-
-pub fn usage(input: u64, output: u64) -> Vec<u8> {
-    event(&format!(
-        r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk","model":"m","choices":[],"usage":{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{}}}}}"#,
-        input.saturating_add(output)
-    ))
-}
-
-pub fn done() -> Vec<u8> {
-    event("[DONE]")
-}
-
-pub fn last_chunk() -> Vec<u8> {
-    text("0\r\n\r\n")
-}
 
 pub fn engine(model: Option<&str>) -> Arc<EngineInfo> {
     Arc::new(EngineInfo {
@@ -291,6 +212,18 @@ pub fn records(out: &[Observation]) -> Vec<&RequestRecord> {
         .collect()
 }
 
+pub fn finished(out: &[Observation]) -> Vec<&infertap_core::observation::Finished> {
+    out.iter()
+        .filter_map(|o| {
+            if let Observation::Finished(f) = o {
+                Some(&**f)
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
 /// Every `Finished` and every `Tokens` has its `Started` before it, with the same labels; none finishes twice; no token
 /// sum is below the record's count. Returns how many are still open.
 pub fn check_pairing(out: &[Observation]) -> usize {
@@ -385,7 +318,7 @@ fn render_record(finished: &infertap_core::observation::Finished) -> String {
     let sourced = |n: Option<u64>, source: Option<infertap_core::Source>| {
         n.map(|n| format!("{n}({})", source.map_or("?", infertap_core::Source::as_str)))
     };
-    let seconds = |s: Option<f64>| s.map(|s| format!("{:.3}", s));
+    let seconds = |s: Option<f64>| s.map(|s| format!("{s:.3}"));
     field("http", r.http_status.map(|n| n.to_string()));
     field("streamed", r.streamed.then(|| "yes".into()));
     field("id", r.response_id.clone());

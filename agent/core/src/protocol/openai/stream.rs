@@ -1,121 +1,24 @@
-//! What OpenAI's chat completions and completions have in common: paths, chunk shapes, usage, errors.
+//! Streamed messages of OpenAI's chat completions and completions.
 //!
-//! Owns: the union of what OpenAI, vLLM, SGLang and llama.cpp send for both. Refuses: claiming requests (the two
-//! protocol files do). Shapes were read from vLLM 0.32 and llama.cpp's server, and from OpenAI's reference.
+//! Owns: their shape, reduced while it is parsed to what is asked of it, nearly without allocation: this is the code that
+//! every token passes. Refuses: framing, and what the numbers mean.
 
-use super::{
-    BadMessage, ChoiceDelta, Choices, ErrorFacts, Message, RequestFacts, ResponseFacts, Usage, clean_name,
-    lenient::{Count, Filled, Number, Text, otherwise_default, whole},
+use super::{blames_request, http_code};
+use crate::{
+    protocol::{
+        BadMessage, ChoiceDelta, Choices, ErrorFacts, Message, RequestFacts, Usage,
+        lenient::{Count, Filled, Number, Text, otherwise_default},
+    },
+    wire::sse::SseEvent,
 };
-use crate::wire::{json_scan::Scalar, sse::SseEvent};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use std::fmt;
 
-pub(super) const REQUEST_PATHS: &[&str] = &[
-    "model",
-    "stream",
-    "stream_options.include_usage",
-    "n",
-    "max_tokens",
-    "max_completion_tokens",
-    "user",
-    "echo",
-];
-
-pub(super) fn request_field(path: usize, value: &Scalar<'_>, facts: &mut RequestFacts) {
-    match (REQUEST_PATHS[path], value) {
-        ("model", Scalar::String { text, .. }) => facts.model = clean_name(text).or(facts.model.take()),
-        ("user", Scalar::String { text, .. }) => facts.user = clean_name(text),
-        ("stream", Scalar::Bool(on)) => facts.stream = Some(*on),
-        ("stream_options.include_usage", Scalar::Bool(on)) => facts.include_usage = Some(*on),
-        ("echo", Scalar::Bool(on)) => facts.echo = Some(*on),
-        ("n", Scalar::Number(n)) => facts.choices = whole(*n),
-        ("max_tokens", Scalar::Number(n)) => facts.max_tokens = facts.max_tokens.or(whole(*n)),
-        // The newer name wins where a client sends both.
-        ("max_completion_tokens", Scalar::Number(n)) => facts.max_tokens = whole(*n).or(facts.max_tokens),
-        _ => {}
-    }
-}
-
-pub(super) const RESPONSE_PATHS: &[&str] = &[
-    "id",
-    "object",
-    "model",
-    "choices.*.finish_reason",
-    "usage.prompt_tokens",
-    "usage.completion_tokens",
-    "usage.prompt_tokens_details.cached_tokens",
-    "usage.completion_tokens_details.reasoning_tokens",
-    "timings.cache_n",
-    "timings.prompt_n",
-    "timings.predicted_n",
-    "error",
-    "error.code",
-    "error.type",
-    "error.message",
-    "code",
-];
-
-pub(super) fn response_field(path: usize, value: &Scalar<'_>, facts: &mut ResponseFacts) {
-    match (RESPONSE_PATHS[path], value) {
-        ("id", Scalar::String { text, .. }) => facts.id = clean_name(text),
-        ("object", Scalar::String { text, .. }) => {
-            facts.object = clean_name(text);
-            if *text == "error" {
-                facts.error.get_or_insert_default();
-            }
-        }
-        ("model", Scalar::String { text, .. }) => facts.model = clean_name(text),
-        ("choices.*.finish_reason", Scalar::String { text, .. }) if facts.finish_reason.is_none() => {
-            facts.finish_reason = clean_name(text);
-        }
-        ("error" | "error.message", Scalar::String { .. }) => {
-            facts.error.get_or_insert_default();
-        }
-        ("error.type", Scalar::String { text, .. }) => {
-            facts.error.get_or_insert_default().blames_request = blames_request(text);
-        }
-        ("error.code", Scalar::String { text, .. }) => {
-            facts.error.get_or_insert_default().code = text.parse().ok().and_then(http_code);
-        }
-        ("error.code", Scalar::Number(n)) => {
-            facts.error.get_or_insert_default().code = whole(*n).and_then(http_code);
-        }
-        // Older vLLM: {"object":"error","message":…,"code":400}.
-        ("code", Scalar::Number(n)) => {
-            if let Some(error) = &mut facts.error {
-                error.code = error.code.or(whole(*n).and_then(http_code));
-            }
-        }
-        (path, Scalar::Number(n)) => {
-            let n = whole(*n);
-            let (usage, timings) = (&mut facts.usage, &mut facts.fallback_usage);
-            match path {
-                "usage.prompt_tokens" => usage.input = n,
-                "usage.completion_tokens" => usage.output = n,
-                "usage.prompt_tokens_details.cached_tokens" => usage.cached_input = n,
-                "usage.completion_tokens_details.reasoning_tokens" => usage.reasoning = n,
-                "timings.predicted_n" => timings.output = n,
-                // llama.cpp's prompt_n leaves out what the cache had.
-                "timings.prompt_n" => {
-                    timings.input = Some(n.unwrap_or(0) + timings.cached_input.unwrap_or(0));
-                }
-                "timings.cache_n" => {
-                    timings.cached_input = n;
-                    timings.input = timings.input.map(|prompt| prompt + n.unwrap_or(0));
-                }
-                _ => {}
-            }
-        }
-        _ => {}
-    }
-}
-
 /// `object` of a streamed message.
-pub(super) fn message_is(event: SseEvent<'_>, objects: &[&str]) -> bool {
+pub(in crate::protocol) fn message_is(event: SseEvent<'_>, objects: &[&str]) -> bool {
     #[derive(Deserialize)]
     struct Kind<'a> {
         #[serde(borrow, default)]
@@ -129,7 +32,10 @@ pub(super) fn message_is(event: SseEvent<'_>, objects: &[&str]) -> bool {
 }
 
 /// One `data:` of a stream.
-pub(super) fn message<'a>(event: SseEvent<'a>, request: &RequestFacts) -> Result<Message<'a>, BadMessage> {
+pub(in crate::protocol) fn message<'a>(
+    event: SseEvent<'a>,
+    request: &RequestFacts,
+) -> Result<Message<'a>, BadMessage> {
     let data = event.data.trim_ascii();
     if data == b"[DONE]" {
         return Ok(Message {
@@ -176,17 +82,6 @@ impl Choices {
             choice.tokens = None;
         }
     }
-}
-
-fn http_code(code: u64) -> Option<u16> {
-    (100..600).contains(&code).then_some(code as u16)
-}
-
-fn blames_request(kind: &str) -> bool {
-    matches!(
-        kind,
-        "invalid_request_error" | "BadRequestError" | "exceed_context_size_error" | "NotFoundError"
-    )
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,0 +1,219 @@
+//! Everything but the parsers of one exchange.
+//!
+//! Owns: what messages and documents mean for counts, timeline and labels. Refuses: bytes (`body`), the record's shape
+//! (`record`).
+
+use super::{body, reason};
+use crate::{
+    Anomaly, EngineInfo, Observation,
+    context::Context,
+    observation::{Labels, TokenDirection},
+    protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
+    timeline::Timeline,
+    tokens::Tokens,
+    wire::sse::SseItem,
+};
+use std::borrow::Cow;
+
+/// Label value of what nobody told.
+const UNKNOWN: &str = "unknown";
+/// Scene of a request that no rule names.
+const DEFAULT_SCENE: &str = "default";
+
+/// Everything but the parsers, so that they can be fed while it changes.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) id: u64,
+    pub(super) trace_id: Option<Box<str>>,
+    /// `None`: its request was not seen, and its response has not told yet.
+    pub(super) protocol: Option<&'static dyn Protocol>,
+    /// What it was started with.
+    pub(super) labels: Option<Labels>,
+    pub(super) request: RequestFacts,
+    /// No more of the request will be seen.
+    pub(super) request_ended: bool,
+    /// It was seen to its end.
+    pub(super) request_whole: bool,
+    pub(super) response: ResponseFacts,
+    pub(super) http_status: Option<u16>,
+    pub(super) streamed: bool,
+    pub(super) timeline: Timeline,
+    pub(super) tokens: Tokens,
+    /// A choice other than the first was seen.
+    pub(super) several_choices: bool,
+    pub(super) request_bytes: u64,
+    pub(super) response_bytes: u64,
+    pub(super) incomplete: Vec<&'static str>,
+}
+
+impl Facts {
+    pub(super) fn mark(&mut self, reason: &'static str) {
+        if !self.incomplete.contains(&reason) {
+            self.incomplete.push(reason);
+        }
+    }
+
+    pub(super) fn wrote(&mut self, context: &mut Context<'_>) {
+        if self.timeline.wrote(context.until).is_err() {
+            self.time_went_back(context);
+        }
+    }
+
+    /// Counted once a request: one step back taints all that follows it.
+    pub(super) fn time_went_back(&mut self, context: &mut Context<'_>) {
+        if !self.incomplete.contains(&reason::CLOCK) {
+            context.anomalies.add(Anomaly::TimeWentBack);
+            self.mark(reason::CLOCK);
+        }
+    }
+
+    /// One item of an event stream.
+    pub(super) fn item(&mut self, item: SseItem<'_>, context: &mut Context<'_>) {
+        let event = match item {
+            SseItem::Event(event) => event,
+            SseItem::Comment => return,
+            SseItem::Skipped => {
+                context.anomalies.add(Anomaly::OversizeEvent);
+                self.mark(reason::OVERSIZE_EVENT);
+                return;
+            }
+        };
+        if self.protocol.is_none() {
+            self.protocol = PROTOCOLS.iter().copied().find(|p| p.claims_message(event));
+        }
+        let Some(protocol) = self.protocol else { return };
+        match protocol.message(event, &self.request) {
+            Ok(message) => self.message(message, context),
+            Err(protocol::BadMessage) => context.anomalies.add(Anomaly::BadJson),
+        }
+    }
+
+    pub(super) fn message(&mut self, message: Message<'_>, context: &mut Context<'_>) {
+        let name = |kept: &mut Option<String>, told: Option<Cow<'_, str>>| {
+            if let (None, Some(told)) = (&kept, told) {
+                *kept = clean_name(&told);
+            }
+        };
+        let response = &mut self.response;
+        name(&mut response.id, message.id);
+        name(&mut response.model, message.model);
+        name(&mut response.finish_reason, message.finish_reason);
+        response.error = response.error.or(message.error);
+        response.done |= message.done;
+
+        let total = message.usage.and_then(|usage| usage.output);
+        let alone = message.choices.iter().nth(1).is_none() && !self.several_choices;
+        let mut choices = false;
+        for choice in message.choices.iter() {
+            choices = true;
+            self.several_choices |= choice.index > 0;
+            if choice.content {
+                let total = if alone && choice.index == 0 { total } else { None };
+                let tokens = self.tokens.chunk(choice.tokens.unwrap_or(1), total);
+                let limit = context.config.max_token_times;
+                if self
+                    .timeline
+                    .chunk(context.at, choice.index, tokens, limit)
+                    .is_err()
+                {
+                    self.time_went_back(context);
+                }
+            } else if let Some(tokens) = choice.tokens {
+                self.tokens.without_content(tokens);
+            }
+        }
+        if let Some(usage) = message.usage {
+            // vLLM's running usage is that of the choice it comes with; only its last frame, without choices, is of all.
+            let of_one_choice = choices && self.several_choices;
+            if !of_one_choice || self.tokens.output().is_none_or(|(n, _)| total >= Some(n)) {
+                self.tokens.report(usage);
+            }
+        }
+        if let Some(usage) = message.fallback_usage {
+            self.tokens.report_fallback(usage);
+        }
+        self.start_if_known(context);
+        context.unflushed = true;
+    }
+
+    /// A response that is one document has ended.
+    pub(super) fn document(&mut self, documents: Vec<body::Document>, context: &mut Context<'_>) {
+        let claimed = documents.into_iter().find(|d| {
+            self.protocol.is_some_and(|p| p.name() == d.protocol.name())
+                || d.protocol.claims_response(&d.facts)
+        });
+        let Some(document) = claimed else { return };
+        // A refusal may be a page of text; a success that does not parse is worth knowing.
+        if document.scan.failed() && self.http_status.is_some_and(|status| status < 300) {
+            context.anomalies.add(Anomaly::BadJson);
+        }
+        self.protocol = Some(document.protocol);
+        self.tokens.report(document.facts.usage);
+        self.tokens.report_fallback(document.facts.fallback_usage);
+        self.response = document.facts;
+        self.response.done = document.scan.complete();
+    }
+
+    /// The model, best evidence first: the request's own; then, once it is clear that the request names none, the one
+    /// that the engine is known to serve, so that the request counts as in flight at once; then the response's. Where
+    /// the request was not seen, the response comes before the engine.
+    pub(super) fn model<'a>(&'a self, engine: Option<&'a EngineInfo>) -> Option<&'a str> {
+        if let Some(model) = &self.request.model {
+            return Some(model);
+        }
+        if !self.request_ended {
+            return None;
+        }
+        let of_engine = engine.and_then(|engine| engine.model.as_deref());
+        let of_response = self.response.model.as_deref();
+        match self.timeline.t0() {
+            Some(_) => of_engine.or(of_response),
+            None => of_response.or(of_engine),
+        }
+    }
+
+    pub(super) fn start_if_known(&mut self, context: &mut Context<'_>) {
+        if self.labels.is_none() && self.protocol.is_some() && self.model(context.engine).is_some() {
+            self.start(context);
+        }
+    }
+
+    /// Its labels; the first time, tells that it has started.
+    pub(super) fn start(&mut self, context: &mut Context<'_>) -> Labels {
+        if let Some(labels) = &self.labels {
+            return labels.clone();
+        }
+        let engine = context.engine;
+        let model = match self.model(engine) {
+            Some(model) => match engine.and_then(|engine| engine.model.as_ref()) {
+                Some(known) if **known == *model => known.clone(),
+                _ => clean_name(model).unwrap_or_else(|| UNKNOWN.to_owned()).into(),
+            },
+            None => UNKNOWN.into(),
+        };
+        let labels = Labels {
+            engine: engine.map_or_else(|| UNKNOWN.into(), |engine| engine.id.clone()),
+            model,
+            scene: DEFAULT_SCENE.into(),
+        };
+        self.labels = Some(labels.clone());
+        *context.in_flight += 1;
+        context.out.push(Observation::Started(labels.clone()));
+        labels
+    }
+
+    pub(super) fn flush(&mut self, out: &mut Vec<Observation>) {
+        let Some(labels) = &self.labels else { return };
+        let (input, output) = self.tokens.take_growth();
+        for (direction, count) in [(TokenDirection::Input, input), (TokenDirection::Output, output)] {
+            if count > 0 {
+                let labels = labels.clone();
+                out.push(Observation::Tokens {
+                    labels,
+                    direction,
+                    count,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Bounds of the pipeline, and what it tells about itself.
+//!
+//! Owns: the numbers' meaning and defaults. Refuses: enforcing them (`pipeline`).
+
+use crate::Nanos;
+
+/// Bounds of the pipeline's state, and what the timeline needs to know.
+#[derive(Debug, Clone)]
+pub struct PipelineConfig {
+    /// Connections tracked at once; the least recently active is evicted past it.
+    pub max_connections: usize,
+    /// Bytes of state at once, by estimate; the least recently active connections are evicted past it.
+    pub max_state_bytes: usize,
+    /// Nanoseconds without a byte after which an open exchange is given up as `timeout`.
+    pub idle_timeout_ns: Nanos,
+    /// Requests in flight on one connection (pipelining) before the oldest is given up.
+    pub max_pipelined: usize,
+    /// Tokens a request whose times are kept one by one; later ones are counted but their gaps are not.
+    pub max_token_times: usize,
+}
+
+impl Default for PipelineConfig {
+    fn default() -> Self {
+        PipelineConfig {
+            max_connections: 16_384,
+            max_state_bytes: 128 * 1024 * 1024,
+            idle_timeout_ns: 600_000_000_000,
+            max_pipelined: 64,
+            max_token_times: 16_384,
+        }
+    }
+}
+
+/// What the pipeline holds, for the agent's own metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PipelineStats {
+    /// Connections whose bytes are read.
+    pub connections: usize,
+    /// Connections that are known only to be ignored.
+    pub ignored: usize,
+    /// Requests told as started and not yet as finished.
+    pub in_flight: usize,
+    /// Bytes of state, by estimate.
+    pub state_bytes: usize,
+}
