@@ -45,6 +45,9 @@ pub(crate) struct Connection {
     requests: Decoder,
     responses: Decoder,
     pairing: Pairing,
+    /// Nothing will be written any more. What is still read is drained so that the close does not reset the connection
+    /// (llama.cpp's server does it when it ends keep-alive): a request among it is never served, and sent again elsewhere.
+    draining: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,7 @@ impl Connection {
             requests,
             responses,
             pairing: Pairing::new(joined, swallow),
+            draining: false,
         })
     }
 
@@ -114,6 +118,7 @@ impl Connection {
         let fresh = bytes.get(seen as usize..captured).unwrap_or_default();
         let missing = end - offset.max(expected) - fresh.len() as u64;
         match direction {
+            Direction::In if self.draining => return Verdict::Keep,
             Direction::In => {
                 if self.role == Side::Unknown && !self.settle_role(fresh, is_request_start, is_response_start)
                 {
@@ -236,6 +241,7 @@ impl Connection {
         self.pairing.client_gone();
         if direction == Direction::Out {
             // Nothing more can be written, so nothing that is open can be completed.
+            self.draining = true;
             self.pairing.finish_all(End::Broken, None, context);
         } else {
             self.end_in(context);
@@ -245,6 +251,7 @@ impl Connection {
 
     /// The process will send no more.
     pub(crate) fn shutdown(&mut self, context: &mut Context<'_>) -> Verdict {
+        self.draining = true;
         self.end_out(context);
         self.pairing.finish_all(End::Broken, None, context);
         self.verdict(context)

@@ -416,3 +416,22 @@ fn trace_ids_come_from_the_client_or_from_facts() {
     assert_eq!(ids, ids_again);
     assert_ne!(ids[0], ids[1]);
 }
+
+#[test]
+fn what_is_read_after_the_servers_last_word_is_no_request() {
+    // The client's next request crosses the end of keep-alive: the server drains it, the client sends it elsewhere.
+    check(
+        &[
+            (0, In(chat(r#"{"model":"m"}"#))),
+            (5, Out(json("200 OK", "{}"))),
+            (5, Shutdown),
+            (6, In(chat(r#"{"model":"m"}"#))),
+            (7, Eof),
+            (7, Close),
+        ],
+        &expect![[r#"
+            started vllm-8000 m
+            finished ok openai_chat m http=200 e2e=0.005 chunks=0
+        "#]],
+    );
+}
