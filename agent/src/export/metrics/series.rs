@@ -271,10 +271,11 @@ impl State {
         let values = values
             .into_iter()
             .filter_map(|(which, value)| Some((which, value?)));
+        // The tokens of one chunk share the gap before it, so a stream's gaps add up to its decode time.
         let gaps = finished
             .gaps
             .iter()
-            .map(|&(value, count)| (Hist::Itl, (value, u64::from(count))));
+            .map(|&(gap, tokens)| (Hist::Itl, (gap / f64::from(tokens.max(1)), u64::from(tokens))));
         let mut refused = 0;
         for (which, (value, count)) in values.chain(gaps) {
             if count == 0 {

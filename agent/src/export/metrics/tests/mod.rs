@@ -165,10 +165,11 @@ fn one_request_is_counted_and_timed() {
         # TYPE llm_input_tokens_total counter
         llm_input_tokens_total{model="smollm2",scene="default"} 38
         # TYPE llm_itl_seconds histogram
+        llm_itl_seconds_bucket{model="smollm2",scene="default",le="0.025"} 3
         llm_itl_seconds_bucket{model="smollm2",scene="default",le="0.05"} 4
         llm_itl_seconds_bucket{model="smollm2",scene="default",le="0.1"} 5
         llm_itl_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 5
-        llm_itl_seconds_sum{model="smollm2",scene="default"} 0.3
+        llm_itl_seconds_sum{model="smollm2",scene="default"} 0.2
         llm_itl_seconds_count{model="smollm2",scene="default"} 5
         # TYPE llm_output_tokens_total counter
         llm_output_tokens_total{model="smollm2",scene="default"} 6
@@ -290,13 +291,22 @@ fn a_chunk_of_many_tokens_is_many_gaps() {
     metrics.apply(&Observation::Finished(Box::new(Finished {
         labels: labels.clone(),
         record: record(&labels, Status::Ok),
-        gaps: vec![(0.02, u32::MAX), (0.5, 0)],
+        gaps: vec![(0.25, 4), (0.25, 1), (0.5, 0)],
         token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
     })));
     assert_eq!(
-        samples(&metrics, "llm_itl_seconds").last(),
-        Some(&r#"llm_itl_seconds_count{model="m",scene="s"} 4294967295"#.to_owned())
+        samples(&metrics, "llm_itl_seconds_sum"),
+        [r#"llm_itl_seconds_sum{model="m",scene="s"} 0.5"#],
+        "the decode time"
     );
+    let samples = samples(&metrics, "llm_itl_seconds");
+    for expected in [
+        r#"llm_itl_seconds_bucket{model="m",scene="s",le="0.075"} 4"#,
+        r#"llm_itl_seconds_bucket{model="m",scene="s",le="0.3"} 5"#,
+        r#"llm_itl_seconds_count{model="m",scene="s"} 5"#,
+    ] {
+        assert!(samples.contains(&expected.to_owned()), "{expected}: {samples:?}");
+    }
 }
 
 #[test]
