@@ -31,7 +31,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => {
             let loaded = load(&args.settings, args.overrides())?;
-            run::run(loaded.config)?;
+            run::run(&loaded.config)?;
         }
         Command::Engines { settings, json } => {
             let loaded = load(&settings, settings.overrides())?;
@@ -50,8 +50,8 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let loaded = load(&args.settings, args.settings.overrides())?;
             let duration = args.duration.map(config::Span::duration);
             run::record(
-                loaded.config,
-                run::RecordOptions {
+                &loaded.config,
+                &run::RecordOptions {
                     file: args.file,
                     with_content: args.with_content,
                     duration,

@@ -55,6 +55,19 @@ pub enum ProbeError {
         /// What the kernel said.
         source: Box<aya::maps::MapError>,
     },
+    /// What a process has open or mapped could not be read.
+    #[error(
+        "{path}: {source}. Other users' processes take CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH to be read"
+    )]
+    Process {
+        /// What was to be read.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Uprobes have nothing to go on.
+    #[error("it has no C library mapped (a static binary?): use --socket-probe tracepoint")]
+    NoLibc,
     /// The ring could not be waited on.
     #[error("ring buffer: {0}")]
     Ring(#[from] std::io::Error),

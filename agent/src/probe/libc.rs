@@ -69,7 +69,9 @@ impl<'a> Mapping<'a> {
     fn is_libc(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name == "libc.so.6"
-            || (name.starts_with("libc-2.") && name.ends_with(".so"))
+            || name
+                .strip_suffix(".so")
+                .is_some_and(|stem| stem.starts_with("libc-2."))
             || name.starts_with("ld-musl-")
             || name.starts_with("libc.musl-")
     }

@@ -119,14 +119,12 @@ impl Probes {
         let Some(scope) = NonZeroU32::new(pid).map(UProbeScope::OneProcess) else {
             return Ok(());
         };
-        let libraries = libc::mapped(&self.procfs, pid)?;
+        let libraries = libc::mapped(&self.procfs, pid).map_err(|source| ProbeError::Process {
+            path: self.procfs.join(format!("{pid}/maps")),
+            source,
+        })?;
         if libraries.is_empty() {
-            return Err(ProbeError::Ring(std::io::Error::new(
-                std::io::ErrorKind::NotFound,
-                format!(
-                    "process {pid} has no C library mapped (a static binary?): use --socket-probe tracepoint"
-                ),
-            )));
+            return Err(ProbeError::NoLibc);
         }
         let mut links = Vec::new();
         for library in &libraries {

@@ -2,7 +2,7 @@
 
 use super::ProbeError;
 use crate::discover::sockets;
-use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
 use infertap_abi::{Conn, DropReason, FdKey, Target, conn_flag, conn_state};
 use infertap_core::event::{ConnId, Socket};
 use std::collections::HashSet;
@@ -10,11 +10,13 @@ use std::path::PathBuf;
 
 /// `BPF_NOEXIST`: seeding must not overwrite what the kernel side has learned meanwhile.
 const NO_EXIST: u64 = 1;
+/// `BPF_EXIST`: an answer must not bring back a connection that was closed meanwhile; nothing would remove it again.
+const EXIST: u64 = 2;
 
 /// The maps that say what is watched.
 pub struct Targets {
     procfs: PathBuf,
-    targets: HashMap<MapData, u32, abi::Target>,
+    processes: HashMap<MapData, u32, abi::Target>,
     fds: HashMap<MapData, abi::FdKey, u64>,
     conns: HashMap<MapData, u64, abi::Conn>,
     drops: PerCpuArray<MapData, u64>,
@@ -40,14 +42,14 @@ pub(super) mod abi {
 impl Targets {
     pub(super) fn new(
         procfs: PathBuf,
-        targets: HashMap<MapData, u32, abi::Target>,
+        processes: HashMap<MapData, u32, abi::Target>,
         fds: HashMap<MapData, abi::FdKey, u64>,
         conns: HashMap<MapData, u64, abi::Conn>,
         drops: PerCpuArray<MapData, u64>,
     ) -> Targets {
         Targets {
             procfs,
-            targets,
+            processes,
             fds,
             conns,
             drops,
@@ -72,17 +74,19 @@ impl Targets {
         if !self.watched.insert(tgid) {
             return Ok(0);
         }
-        self.targets
-            .insert(
-                tgid,
-                abi::Target(Target {
-                    engine: 0,
-                    reserved: 0,
-                }),
-                0,
-            )
-            .map_err(ProbeError::map("TARGETS"))?;
-        self.seed(tgid)
+        let target = Target {
+            engine: 0,
+            reserved: 0,
+        };
+        let seeded = self
+            .processes
+            .insert(tgid, abi::Target(target), 0)
+            .map_err(ProbeError::map("TARGETS"))
+            .and_then(|()| self.seed(tgid));
+        if seeded.is_err() {
+            self.watched.remove(&tgid);
+        }
+        seeded
     }
 
     /// A process that the kernel side began to watch by itself (fork of a watched one).
@@ -91,9 +95,16 @@ impl Targets {
     }
 
     fn seed(&mut self, tgid: u32) -> Result<usize, ProbeError> {
-        // A process that is gone already has nothing to seed; its exit is told by its own event.
-        let Ok(open) = sockets::stream_sockets(&self.procfs, tgid) else {
-            return Ok(0);
+        let open = match sockets::stream_sockets(&self.procfs, tgid) {
+            Ok(open) => open,
+            // A process that is gone already has nothing to seed; its exit is told by its own event.
+            Err(error) if is_gone(&error) => return Ok(0),
+            Err(source) => {
+                return Err(ProbeError::Process {
+                    path: self.procfs.join(format!("{tgid}/fd")),
+                    source,
+                });
+            }
         };
         let mut seeded = 0;
         // Descriptors of one socket (dup) are one connection.
@@ -147,25 +158,24 @@ impl Targets {
         if self.fds.get(&key, 0).ok() != Some(socket.conn.0) {
             return Ok(());
         }
-        match sockets::fd_kind(&self.procfs, socket.tgid, socket.fd).transport() {
-            Some(transport) => {
-                let Ok(abi::Conn(conn)) = self.conns.get(&socket.conn.0, 0) else {
-                    return Ok(());
-                };
-                let known = Conn {
-                    state: conn_state::STREAM,
-                    transport: transport as u8,
-                    ..conn
-                };
-                self.conns
-                    .insert(socket.conn.0, abi::Conn(known), 0)
-                    .map_err(ProbeError::map("CONNS"))
-            }
-            None => {
-                let _ = self.conns.remove(&socket.conn.0);
-                self.fds.insert(key, 0, 0).map_err(ProbeError::map("FDS"))
-            }
+        let kind = sockets::fd_kind(&self.procfs, socket.tgid, socket.fd);
+        if let Some(transport) = kind.transport() {
+            let Ok(abi::Conn(conn)) = self.conns.get(&socket.conn.0, 0) else {
+                return Ok(());
+            };
+            let known = Conn {
+                state: conn_state::STREAM,
+                transport: transport as u8,
+                ..conn
+            };
+            return self.replace(socket.conn, known);
         }
+        let _ = self.conns.remove(&socket.conn.0);
+        // Looking took a while: the number may be another descriptor's by now, which must not be ignored.
+        if self.fds.get(&key, 0).ok() != Some(socket.conn.0) {
+            return Ok(());
+        }
+        self.fds.insert(key, 0, EXIST).or_else(absent_is_fine("FDS"))
     }
 
     /// The core has no use for this connection's bytes: they are counted, no longer copied.
@@ -177,16 +187,21 @@ impl Targets {
             state: conn_state::MUTED,
             ..known
         };
+        self.replace(conn, muted)
+    }
+
+    /// Overwrites what is known of a connection, unless it has ended.
+    fn replace(&mut self, conn: ConnId, known: Conn) -> Result<(), ProbeError> {
         self.conns
-            .insert(conn.0, abi::Conn(muted), 0)
-            .map_err(ProbeError::map("CONNS"))
+            .insert(conn.0, abi::Conn(known), EXIST)
+            .or_else(absent_is_fine("CONNS"))
     }
 
     /// Stops watching a process and clears what the kernel side knows of it. For one that has ended, or is no longer
     /// an engine's.
     pub fn forget(&mut self, tgid: u32) {
         self.watched.remove(&tgid);
-        let _ = self.targets.remove(&tgid);
+        let _ = self.processes.remove(&tgid);
         let keys: Vec<abi::FdKey> = self
             .fds
             .keys()
@@ -221,5 +236,18 @@ impl Targets {
                 (reason, sum)
             })
             .collect()
+    }
+}
+
+/// How procfs says that a process has ended.
+fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(::libc::ENOENT | ::libc::ESRCH))
+}
+
+/// For an update with [`EXIST`]: that the entry is gone means that what it stood for has ended.
+fn absent_is_fine(map: &'static str) -> impl Fn(MapError) -> Result<(), ProbeError> {
+    move |error| match &error {
+        MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(::libc::ENOENT) => Ok(()),
+        _ => Err(ProbeError::map(map)(error)),
     }
 }

@@ -52,6 +52,9 @@ impl Tracefs {
 }
 
 fn mount_privately() -> io::Result<()> {
+    const ROOT: &CStr = c"/";
+    const TRACEFS: &CStr = c"tracefs";
+    const TARGET: &CStr = c"/sys/kernel/tracing";
     let check = |result: libc::c_int| {
         if result == 0 {
             Ok(())
@@ -59,9 +62,6 @@ fn mount_privately() -> io::Result<()> {
             Err(io::Error::last_os_error())
         }
     };
-    const ROOT: &CStr = c"/";
-    const TRACEFS: &CStr = c"tracefs";
-    const TARGET: &CStr = c"/sys/kernel/tracing";
     // SAFETY: plain system calls on constant strings. `unshare` gives this thread a mount namespace of its own; the
     // host's later mounts still reach it (slave), none of its own reach the host.
     unsafe {

@@ -6,6 +6,7 @@
 use super::RecordingError;
 use super::blank::Blanker;
 use super::format::{Frame, RecordingHeader, Totals, preamble};
+use crate::clock::monotonic_ns;
 use infertap_abi::{HEADER_LEN, RecordHeader};
 use infertap_core::{EngineInfo, Nanos};
 use std::fs::{File, OpenOptions};
@@ -361,20 +362,4 @@ fn io_error(action: &'static str, path: &Path, source: io::Error) -> RecordingEr
 fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".to_owned(), |s| s.trim().to_owned())
-}
-
-/// The clock that the kernel side stamps with.
-fn monotonic_ns() -> Nanos {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid, writable timespec for the whole call.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) } != 0;
-    if failed {
-        return 0;
-    }
-    (time.tv_sec as u64)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(time.tv_nsec as u64)
 }

@@ -46,14 +46,14 @@ pub struct RecordOptions {
 ///
 /// # Errors
 /// The probes can't be attached, or the address can't be bound.
-pub fn run(config: Config) -> anyhow::Result<()> {
+pub fn run(config: &Config) -> anyhow::Result<()> {
     log::start(&config.log)?;
     runtime()?.block_on(async {
         // First what fails fast and harms nobody.
         let listener = export::bind(config.server.listen).await?;
         let exporter = Exporter::new(&config.metrics, &config.server)?;
         let mut stop = Stop::on_signals()?;
-        let session = tokio::task::block_in_place(|| Session::start(&config, &exporter, None))?;
+        let session = tokio::task::block_in_place(|| Session::start(config, &exporter, None))?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");
         let mut ended = session.ended;
@@ -71,7 +71,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The probes can't be attached, or the file can't be written.
-pub fn record(config: Config, options: RecordOptions) -> anyhow::Result<()> {
+pub fn record(config: &Config, options: &RecordOptions) -> anyhow::Result<()> {
     log::start(&config.log)?;
     runtime()?.block_on(async {
         let exporter = Exporter::new(&config.metrics, &config.server)?;
@@ -83,7 +83,7 @@ pub fn record(config: Config, options: RecordOptions) -> anyhow::Result<()> {
             },
         )?;
         let mut stop = Stop::on_signals()?;
-        let session = tokio::task::block_in_place(|| Session::start(&config, &exporter, Some(recorder)))?;
+        let session = tokio::task::block_in_place(|| Session::start(config, &exporter, Some(recorder)))?;
         tracing::info!("recording into {}; Ctrl-C ends it", options.file.display());
         let mut ended = session.ended;
         let failed = tokio::select! {
@@ -170,10 +170,11 @@ impl Session {
         let (probes, targets, ring) = Probes::load(&options)?;
         for state in probes.states() {
             exporter.metrics().probe_up(state.probe, state.up);
-            match &state.detail {
-                Some(detail) => tracing::info!("probe {} is up; {detail}", state.probe),
-                None => tracing::info!("probe {} is up", state.probe),
-            }
+            let detail = state
+                .detail
+                .as_ref()
+                .map_or_else(String::new, |detail| format!("; {detail}"));
+            tracing::info!("probe {} is up{detail}", state.probe);
         }
         exporter.set_ready(true, Vec::new());
 
@@ -227,15 +228,4 @@ fn thread<T: Send + 'static>(
         .name(name.to_owned())
         .spawn(body)
         .with_context(|| format!("cannot start thread {name}"))
-}
-
-/// CLOCK_MONOTONIC now, the clock of all events.
-pub(crate) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: one valid timespec; CLOCK_MONOTONIC always exists, so the call can't fail.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

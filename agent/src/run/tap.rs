@@ -3,10 +3,12 @@
 //! Owns: the order of these steps, and the kernel side's questions and housekeeping. Refuses: everything that waits, but
 //! for the ring.
 
-use super::monotonic_ns;
+mod watched;
+
 use super::watch::Hint;
+use crate::clock::monotonic_ns;
 use crate::config::Config;
-use crate::discover::{Change, FoundEngine, Part};
+use crate::discover::{Change, Part};
 use crate::export::{Exporter, metrics::AgentLoss};
 use crate::probe::{Probes, Ring, Targets};
 use crate::recording::Recorder;
@@ -33,6 +35,8 @@ const COUNTERS: Duration = Duration::from_secs(1);
 pub(super) enum Command {
     /// Engines came, changed or went.
     Changes(Vec<Change>),
+    /// The watch thread panicked: nothing new would be found any more.
+    Blind,
     /// The end.
     Stop,
 }
@@ -112,7 +116,13 @@ impl Tap {
             loop {
                 match commands.try_recv() {
                     Ok(Command::Changes(changes)) => {
-                        changes.into_iter().for_each(|change| self.change(change))
+                        for change in changes {
+                            self.change(change);
+                        }
+                    }
+                    Ok(Command::Blind) => {
+                        let _ = end.send("the discovery thread panicked".to_owned());
+                        return self.finish();
                     }
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                         while self.take_records() > 0 {}
@@ -129,6 +139,11 @@ impl Tap {
             if counted.elapsed() >= COUNTERS {
                 counted = Instant::now();
                 self.read_counters();
+                self.retry();
+                if let Some(failure) = self.recorder.as_ref().and_then(Recorder::failure) {
+                    let _ = end.send(format!("recording failed: {failure}"));
+                    return self.finish();
+                }
             }
         }
     }
@@ -188,10 +203,7 @@ impl Tap {
                     // A hint that finds no room is no loss: all processes are looked at each second.
                     let _ = self.hints.try_send(Hint::Executed(pid));
                     if self.targets.watches(pid) {
-                        self.probes.detach_process(pid);
-                        self.probes
-                            .attach_process(pid)
-                            .and_then(|()| self.targets.executed(pid).map(drop))
+                        self.executed(pid)
                     } else {
                         Ok(())
                     }
@@ -204,6 +216,7 @@ impl Tap {
                 }
             };
             if let Err(error) = done {
+                // Mostly a child that has ended already; one that lives on and is an engine's is told by `watch`.
                 tracing::debug!("{error}");
             }
         }
@@ -256,117 +269,6 @@ impl Tap {
                 .agent_loss(AgentLoss::Recorder, lost - self.recorder_lost);
             self.recorder_lost = lost;
         }
-    }
-
-    fn change(&mut self, change: Change) {
-        tracing::info!("{change}");
-        match change {
-            Change::Up(engine) | Change::Changed(engine) => self.engine_up(&engine),
-            Change::Down(id) => self.engine_down(&id),
-        }
-    }
-
-    fn engine_up(&mut self, engine: &FoundEngine) {
-        let at = monotonic_ns();
-        let info = &engine.info;
-        self.exporter.engine_up(info);
-        if let Some(recorder) = &self.recorder {
-            recorder.engine_up(at, info);
-        }
-        // The core first: events of a process must find its engine.
-        self.tell(at, EventKind::EngineUp(Arc::clone(info)));
-
-        let parts: HashMap<u32, Part> = engine.processes.iter().map(|p| (p.pid, p.part)).collect();
-        let before = self
-            .engines
-            .insert(Arc::clone(&info.id), parts.clone())
-            .unwrap_or_default();
-        for pid in before.keys().filter(|pid| !parts.contains_key(pid)) {
-            self.unwatch(*pid);
-        }
-        let mut covered = true;
-        for (&pid, part) in &parts {
-            match part {
-                Part::Server => covered &= self.watch(info.id.as_ref(), pid),
-                // What workers say on their sockets is the engine's own business, not a client's request.
-                Part::Worker => self.unwatch(pid),
-                // A descendant that no rule knows is watched if it inherited a watched process's sockets, and left
-                // alone if not.
-                Part::Helper => {}
-            }
-        }
-        self.exporter.engine_coverage(&info.id, "socket", covered);
-        for note in &engine.notes {
-            tracing::info!("{}: {note}", info.id);
-        }
-    }
-
-    /// Tells the core what the agent itself found out.
-    fn tell(&mut self, at: u64, kind: EventKind<'_>) {
-        self.exporter.metrics().event(&kind);
-        self.pipeline.handle(Event { at, kind }, &mut self.observations);
-    }
-
-    fn watch(&mut self, engine: &str, pid: u32) -> bool {
-        if self.targets.watches(pid) {
-            return true;
-        }
-        match self
-            .probes
-            .attach_process(pid)
-            .and_then(|()| self.targets.watch(pid))
-        {
-            Ok(sockets) => {
-                tracing::info!("{engine}: watching process {pid}, {sockets} sockets open already");
-                self.trouble(pid, None);
-                true
-            }
-            Err(error) => {
-                let trouble = format!("{engine}: process {pid} can't be watched: {error}");
-                tracing::warn!("{trouble}");
-                self.trouble(pid, Some(trouble));
-                false
-            }
-        }
-    }
-
-    /// Notes what keeps a process from being watched, or that nothing does.
-    fn trouble(&mut self, pid: u32, trouble: Option<String>) {
-        let changed = match trouble {
-            Some(text) => self.troubles.insert(pid, text.clone()) != Some(text),
-            None => self.troubles.remove(&pid).is_some(),
-        };
-        if changed {
-            // The agent runs, so it is ready; that it sees less than it should is told beside it.
-            self.exporter
-                .set_ready(true, self.troubles.values().cloned().collect());
-        }
-    }
-
-    fn unwatch(&mut self, pid: u32) {
-        self.trouble(pid, None);
-        if self.targets.watches(pid) {
-            self.targets.forget(pid);
-            self.probes.detach_process(pid);
-        }
-    }
-
-    fn engine_down(&mut self, id: &Arc<str>) {
-        let at = monotonic_ns();
-        for pid in self.engines.remove(id).unwrap_or_default().into_keys() {
-            self.unwatch(pid);
-        }
-        if let Some(recorder) = &self.recorder {
-            recorder.engine_down(at, id);
-        }
-        self.tell(
-            at,
-            EventKind::EngineDown {
-                engine: Arc::clone(id),
-            },
-        );
-        self.publish();
-        self.exporter.engine_down(id);
     }
 
     fn finish(mut self) -> Option<Recorder> {

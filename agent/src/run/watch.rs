@@ -29,6 +29,15 @@ pub(super) struct Watcher {
     problems: BTreeSet<String>,
 }
 
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Fails only when the tap thread has ended too, and told so.
+            let _ = self.commands.send(Command::Blind);
+        }
+    }
+}
+
 impl Watcher {
     pub(super) fn new(config: DiscoverConfig, commands: Sender<Command>) -> Watcher {
         let interval = config.scan_interval.duration();

@@ -1,0 +1,167 @@
+//! What the tap thread watches: engines come and go, processes are attached to, what fails is told and tried again.
+//!
+//! Owns: `/readyz`'s reasons and the coverage of engines. Refuses: finding engines (the watch thread's, by discovery).
+
+use super::Tap;
+use crate::clock::monotonic_ns;
+use crate::discover::{Change, FoundEngine, Part};
+use crate::probe::ProbeError;
+use infertap_core::{Event, EventKind};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Tap {
+    pub(super) fn change(&mut self, change: Change) {
+        tracing::info!("{change}");
+        match change {
+            Change::Up(engine) | Change::Changed(engine) => self.engine_up(&engine),
+            Change::Down(id) => self.engine_down(&id),
+        }
+    }
+
+    fn engine_up(&mut self, engine: &FoundEngine) {
+        let at = monotonic_ns();
+        let info = &engine.info;
+        self.exporter.engine_up(info);
+        if let Some(recorder) = &self.recorder {
+            recorder.engine_up(at, info);
+        }
+        // The core first: events of a process must find its engine.
+        self.tell(at, EventKind::EngineUp(Arc::clone(info)));
+
+        let parts: HashMap<u32, Part> = engine.processes.iter().map(|p| (p.pid, p.part)).collect();
+        let before = self
+            .engines
+            .insert(Arc::clone(&info.id), parts.clone())
+            .unwrap_or_default();
+        for pid in before.keys().filter(|pid| !parts.contains_key(pid)) {
+            self.unwatch(*pid);
+        }
+        let mut covered = true;
+        for (&pid, part) in &parts {
+            match part {
+                Part::Server => covered &= self.watch(&info.id, pid),
+                // What workers say on their sockets is the engine's own business, not a client's request.
+                Part::Worker => self.unwatch(pid),
+                // A descendant that no rule knows is watched if it inherited a watched process's sockets, and left
+                // alone if not.
+                Part::Helper => {}
+            }
+        }
+        self.exporter.engine_coverage(&info.id, "socket", covered);
+        for note in &engine.notes {
+            tracing::info!("{}: {note}", info.id);
+        }
+    }
+
+    /// Tells the core what the agent itself found out.
+    fn tell(&mut self, at: u64, kind: EventKind<'_>) {
+        self.exporter.metrics().event(&kind);
+        self.pipeline.handle(Event { at, kind }, &mut self.observations);
+    }
+
+    fn watch(&mut self, engine: &str, pid: u32) -> bool {
+        if self.targets.watches(pid) {
+            return true;
+        }
+        match self
+            .probes
+            .attach_process(pid)
+            .and_then(|()| self.targets.watch(pid))
+        {
+            Ok(sockets) => {
+                tracing::info!("{engine}: watching process {pid}, {sockets} sockets open already");
+                self.trouble(pid, None);
+                true
+            }
+            Err(error) => {
+                let trouble = format!("{engine}: process {pid} can't be watched: {error}");
+                if self.trouble(pid, Some(trouble.clone())) {
+                    tracing::warn!("{trouble}");
+                }
+                false
+            }
+        }
+    }
+
+    /// Notes what keeps a process from being watched, or that nothing does; whether that is news.
+    pub(super) fn trouble(&mut self, pid: u32, trouble: Option<String>) -> bool {
+        let changed = match trouble {
+            Some(text) => self.troubles.insert(pid, text.clone()) != Some(text),
+            None => self.troubles.remove(&pid).is_some(),
+        };
+        if changed {
+            // The agent runs, so it is ready; that it sees less than it should is told beside it.
+            self.exporter
+                .set_ready(true, self.troubles.values().cloned().collect());
+        }
+        changed
+    }
+
+    pub(super) fn unwatch(&mut self, pid: u32) {
+        self.trouble(pid, None);
+        if self.targets.watches(pid) {
+            self.targets.forget(pid);
+            self.probes.detach_process(pid);
+        }
+    }
+
+    fn engine_down(&mut self, id: &Arc<str>) {
+        let at = monotonic_ns();
+        for pid in self.engines.remove(id).unwrap_or_default().into_keys() {
+            self.unwatch(pid);
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.engine_down(at, id);
+        }
+        self.tell(
+            at,
+            EventKind::EngineDown {
+                engine: Arc::clone(id),
+            },
+        );
+        self.publish();
+        self.exporter.engine_down(id);
+    }
+
+    /// A watched process runs another program: what is attached to it, and what it has open, is no longer the same.
+    pub(super) fn executed(&mut self, pid: u32) -> Result<(), ProbeError> {
+        self.probes.detach_process(pid);
+        let done = self
+            .probes
+            .attach_process(pid)
+            .and_then(|()| self.targets.executed(pid).map(drop));
+        if done.is_err() {
+            self.targets.forget(pid);
+            self.watch_servers(|of_engine| of_engine == pid);
+        }
+        done
+    }
+
+    /// Tries again to watch what could not be watched: a process that has only just begun may not have its C library
+    /// mapped yet.
+    pub(super) fn retry(&mut self) {
+        if !self.troubles.is_empty() {
+            let troubled: Vec<u32> = self.troubles.keys().copied().collect();
+            self.watch_servers(|pid| troubled.contains(&pid));
+        }
+    }
+
+    /// Watches those of the engines' servers that are `wanted` and not watched yet.
+    fn watch_servers(&mut self, wanted: impl Fn(u32) -> bool) {
+        for (id, parts) in self.engines.clone() {
+            let servers: Vec<u32> = parts
+                .iter()
+                .filter(|(_, part)| **part == Part::Server)
+                .map(|(pid, _)| *pid)
+                .collect();
+            if servers.iter().any(|pid| wanted(*pid)) {
+                for pid in servers.iter().filter(|pid| wanted(**pid)) {
+                    self.watch(&id, *pid);
+                }
+                let covered = servers.iter().all(|pid| self.targets.watches(*pid));
+                self.exporter.engine_coverage(&id, "socket", covered);
+            }
+        }
+    }
+}
