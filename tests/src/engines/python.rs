@@ -20,12 +20,13 @@ impl Venv {
         let venv = Venv {
             folder: folder.join(name),
         };
-        if !venv.python().exists() {
+        // pip comes last: without python3-venv, or interrupted, an environment without it is left, to be made anew.
+        if !venv.bin("pip").exists() {
             say(&format!(
                 "making the Python environment {}",
                 venv.folder.display()
             ));
-            run(Command::new("python3").args(["-m", "venv"]).arg(&venv.folder))
+            run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv.folder))
                 .context("a Python environment needs python3 and its venv module (Debian: apt-get install python3-venv)")?;
         }
         Ok(venv)
