@@ -10,10 +10,12 @@ use infertap_core::wire::http1::Head;
 /// Machine for one body.
 #[derive(Debug, Clone)]
 pub(super) enum BodyBlank {
-    /// Its first byte will tell whether it is JSON.
+    /// Its first byte will tell what it is.
     Undecided {
         /// One JSON text a line.
         lines: bool,
+        /// It says that it is something else than JSON or a stream.
+        other: bool,
     },
     /// JSON.
     Json {
@@ -37,6 +39,7 @@ impl BodyBlank {
         };
         let mut lines = false;
         let mut stream = false;
+        let mut other = false;
         for (name, value) in headers {
             match name.as_str() {
                 "content-encoding" | "transfer-encoding" => {
@@ -53,6 +56,7 @@ impl BodyBlank {
                 "content-type" => {
                     let media = value.split(';').next().unwrap_or_default().trim();
                     stream |= media.eq_ignore_ascii_case("text/event-stream");
+                    other |= !stream && !media.to_ascii_lowercase().contains("json");
                     lines |= ["application/x-ndjson", "application/ndjson", "application/jsonl"]
                         .iter()
                         .any(|listed| media.eq_ignore_ascii_case(listed));
@@ -63,7 +67,7 @@ impl BodyBlank {
         if stream {
             BodyBlank::Sse(SseBlank::new())
         } else {
-            BodyBlank::Undecided { lines }
+            BodyBlank::Undecided { lines, other }
         }
     }
 
@@ -85,7 +89,7 @@ impl BodyBlank {
     }
 
     fn byte(&mut self, byte: u8) -> u8 {
-        if let BodyBlank::Undecided { lines } = self {
+        if let BodyBlank::Undecided { lines, other } = self {
             match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => return byte,
                 b'{' | b'[' => {
@@ -93,6 +97,14 @@ impl BodyBlank {
                         json: JsonBlank::new(),
                         lines: *lines,
                     };
+                }
+                // The core takes this for a stream whatever its type says.
+                b':' | b'a'..=b'z' => {
+                    *self = BodyBlank::Sse(if *other {
+                        SseBlank::without_facts()
+                    } else {
+                        SseBlank::new()
+                    });
                 }
                 _ => *self = BodyBlank::Opaque,
             }

@@ -3,11 +3,9 @@
 //! Owns: lines and fields of `text/event-stream`; `data` is handed to `json`. After missing bytes everything is blanked up
 //! to the next blank line, where an event certainly begins. Refuses: anything else.
 
-use super::json::{FILLER, JsonBlank, NAME_FILLER};
-use super::words::{Matcher, SSE_FIELDS, Words};
+use super::json::{FILLER, JsonBlank};
+use super::words::{EVENTS, Matcher, SSE_FIELDS, Words};
 
-/// Longest event name that passes.
-const MAX_NAME: u8 = 64;
 /// What ends an OpenAI stream; no JSON.
 const DONE: Words = &["[DONE]"];
 
@@ -17,6 +15,7 @@ pub(super) struct SseBlank {
     line: Line,
     data: Data,
     json: JsonBlank,
+    facts: bool,
     after_return: bool,
 }
 
@@ -39,8 +38,7 @@ enum Line {
 #[derive(Debug, Clone, Copy)]
 enum Field {
     Data,
-    Event(u8),
-    Retry,
+    Event(Option<Matcher>),
     Other,
 }
 
@@ -59,7 +57,17 @@ impl SseBlank {
             line: Line::Start,
             data: Data::Fresh,
             json: JsonBlank::new(),
+            facts: true,
             after_return: false,
+        }
+    }
+
+    /// A machine for what may be no stream at all: no fact passes.
+    pub(super) fn without_facts() -> SseBlank {
+        SseBlank {
+            json: JsonBlank::without_facts(),
+            facts: false,
+            ..SseBlank::new()
         }
     }
 
@@ -98,16 +106,16 @@ impl SseBlank {
                 byte
             }
             Line::Start => {
+                // The core takes a body that begins with a small letter for a stream, so the filler is one too.
                 let mut matcher = Matcher::new(SSE_FIELDS, false);
                 let passes = matcher.step(byte);
                 self.line = Line::Field(passes.then_some(matcher));
-                if passes { byte } else { NAME_FILLER }
+                if passes { byte } else { FILLER }
             }
             Line::Field(matcher) if byte == b':' => {
                 let field = match matcher.and_then(|m| m.matched()).map(|index| SSE_FIELDS[index]) {
                     Some("data") => Field::Data,
-                    Some("event") => Field::Event(0),
-                    Some("retry") => Field::Retry,
+                    Some("event") => Field::Event(Some(Matcher::new(EVENTS, false))),
                     _ => Field::Other,
                 };
                 self.line = Line::Value { field, lead: true };
@@ -118,7 +126,7 @@ impl SseBlank {
                     byte
                 } else {
                     *matcher = None;
-                    NAME_FILLER
+                    FILLER
                 }
             }
             Line::Value { lead, .. } if *lead && byte == b' ' => {
@@ -129,18 +137,15 @@ impl SseBlank {
                 *lead = false;
                 match field {
                     Field::Data => self.data(byte),
-                    Field::Event(len) => {
-                        *len = len.saturating_add(1);
-                        let passes = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-                        if passes && *len <= MAX_NAME {
+                    Field::Event(matcher) => {
+                        if matcher.as_mut().is_some_and(|m| m.step(byte)) {
                             byte
                         } else {
-                            *len = MAX_NAME;
+                            *matcher = None;
                             FILLER
                         }
                     }
-                    Field::Retry if byte.is_ascii_digit() => byte,
-                    Field::Retry | Field::Other => FILLER,
+                    Field::Other => FILLER,
                 }
             }
         }
@@ -185,7 +190,11 @@ impl SseBlank {
         if blank {
             self.line = Line::Start;
             self.data = Data::Fresh;
-            self.json = JsonBlank::new();
+            self.json = if self.facts {
+                JsonBlank::new()
+            } else {
+                JsonBlank::without_facts()
+            };
         }
     }
 }
@@ -222,9 +231,9 @@ mod tests {
 
                 :xxxxxxxxxxxx
                 id: x
-                retry: 10
-                ______: x
-                ______
+                retry: xx
+                xxxxxx: x
+                xxxxxx
 
                 data:{"model":"m",
                 data: "text":"xx"}

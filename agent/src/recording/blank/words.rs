@@ -261,6 +261,38 @@ const TOKENS: Words = &[
 /// Fields of an event stream.
 pub(super) const SSE_FIELDS: Words = &["data", "event", "id", "retry"];
 
+/// Names of stream events.
+pub(super) const EVENTS: Words = &[
+    "content_block_delta",
+    "content_block_start",
+    "content_block_stop",
+    "done",
+    "error",
+    "message",
+    "message_delta",
+    "message_start",
+    "message_stop",
+    "ping",
+    "response.completed",
+    "response.content_part.added",
+    "response.content_part.done",
+    "response.created",
+    "response.failed",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.in_progress",
+    "response.incomplete",
+    "response.output_item.added",
+    "response.output_item.done",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.queued",
+    "response.reasoning_text.delta",
+    "response.reasoning_text.done",
+    "response.refusal.delta",
+    "response.refusal.done",
+];
+
 /// JSON's words.
 pub(super) const LITERALS: Words = &["false", "null", "true"];
 
@@ -277,6 +309,7 @@ mod tests {
         MEDIA_TYPES,
         TOKENS,
         SSE_FIELDS,
+        EVENTS,
         LITERALS,
         REASONS,
         MEMBER_NAMES,

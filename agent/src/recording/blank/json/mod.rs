@@ -32,6 +32,8 @@ pub(super) struct JsonBlank {
     open: u128,
     /// What passes of the value that comes next or is under way.
     member: Member,
+    /// What passes of each text.
+    root: Member,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +80,16 @@ impl JsonBlank {
             arrays: 0,
             open: 0,
             member: Member::Container,
+            root: Member::Container,
+        }
+    }
+
+    /// As [`JsonBlank::new`], passing no fact.
+    pub(super) fn without_facts() -> JsonBlank {
+        JsonBlank {
+            member: Member::Opaque,
+            root: Member::Opaque,
+            ..JsonBlank::new()
         }
     }
 
@@ -151,7 +163,7 @@ impl JsonBlank {
             }
             // The next text of several.
             (State::After, _) if self.depth == 0 => {
-                self.member = Member::Container;
+                self.member = self.root;
                 self.value(byte)
             }
             (State::Value | State::FirstElement, _) => self.value(byte),
