@@ -117,6 +117,9 @@ fn plans() -> Vec<Plan> {
     }
     for (index, plan) in plans.iter_mut().enumerate() {
         plan.index = index;
+        // llama.cpp's server closes a connection behind a stream without a word; a request that it meets there is lost.
+        let streamed = String::from_utf8_lossy(&plan.body).contains("\"stream\":true");
+        plan.close |= kind() == Kind::Llama && streamed;
     }
     plans
 }

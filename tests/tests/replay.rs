@@ -68,7 +68,7 @@ fn replayed(name: &str) -> Replay {
 #[test]
 fn recordings_replay_to_the_records_and_metrics_beside_them() {
     let names = names();
-    for engine in ["llama", "vllm"] {
+    for engine in ["llama-cpp", "vllm"] {
         assert!(
             names.iter().any(|name| name.starts_with(engine)),
             "no recording of {engine}"
