@@ -179,8 +179,11 @@ impl SseBlank {
             Line::Value {
                 field: Field::Data, ..
             } => {
-                // Lines of one event are joined by line feeds.
-                if let Data::Json = self.data {
+                // Lines of one event are joined by line feeds. A string can't hold one: this is no stream, or the rest of
+                // one whose chunk framing is not known.
+                if self.json.in_string() {
+                    self.json.fail();
+                } else if let Data::Json = self.data {
                     self.json.byte(b'\n');
                 }
                 self.line = Line::Start;
@@ -259,6 +262,23 @@ mod tests {
                 \r
                 data: {"text":"x"}\r\rdata: {"id":"c"}\r
                 \r
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_string_that_a_line_end_cuts_passes_nothing_more() {
+        check(
+            &[
+                "data: {\"finish_reason\":\"s\r\n1a\r\ndata: secret\",\"model\":\"m\"}\n\ndata: {\"model\":\"m\"}\n\n",
+            ],
+            &expect![[r#"
+                data: {"finish_reason":"s\r
+                xx\r
+                data: xxxxxxxxxxxxxxxxxxxx
+
+                data: {"model":"m"}
+
             "#]],
         );
     }

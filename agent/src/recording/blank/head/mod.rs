@@ -288,7 +288,7 @@ fn word(matcher: &mut Option<Matcher>, byte: u8) -> Option<u8> {
 /// An unknown method stays one: the core judges a stream by its first letter too.
 fn method_filler(byte: u8) -> u8 {
     if byte.is_ascii_uppercase() {
-        b'X'
+        b'Z'
     } else {
         NAME_FILLER
     }

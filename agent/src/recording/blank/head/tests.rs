@@ -59,7 +59,7 @@ fn paths_pass_by_segment_and_odd_start_lines_keep_their_shape() {
         true,
         "BREW http://secret.example/openai/deployments/acme/v1/completions SECRET\r\nsecret\r\n\r\n",
         &expect![[r"
-            XXXX http://se____________/openai/de_________/a___/v1/completions ______
+            ZZZZ http://se____________/openai/de_________/a___/v1/completions ______
             se____
 
         "]],

@@ -67,7 +67,7 @@ enum Pass {
 enum Escape {
     None,
     Backslash,
-    /// Hexadecimal digits seen of `\uXXXX`.
+    /// Hexadecimal digits seen of `\u` and four.
     Unicode(u8),
 }
 
@@ -96,6 +96,11 @@ impl JsonBlank {
     /// Nothing is certain any more, to the end of the text.
     pub(super) fn fail(&mut self) {
         self.state = State::Failed;
+    }
+
+    /// Whether the text stands within a string.
+    pub(super) fn in_string(&self) -> bool {
+        matches!(self.state, State::String { .. })
     }
 
     /// Answers the next byte.
@@ -234,7 +239,10 @@ impl JsonBlank {
                 }
                 b'\\' => (Escape::Backslash, byte),
                 // A raw control character makes the text invalid; it stays invalid.
-                0..=0x1f => (Escape::None, 0x01),
+                0..=0x1f => {
+                    pass.refuse();
+                    (Escape::None, 0x01)
+                }
                 _ => (Escape::None, pass.byte(byte)),
             },
             Escape::Backslash => match byte {
