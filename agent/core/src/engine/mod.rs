@@ -2,6 +2,8 @@
 //!
 //! Owns: the description and the stable names. Refuses: finding engines (the agent's `discover`).
 
+pub mod vllm;
+
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

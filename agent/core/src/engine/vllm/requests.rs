@@ -1,0 +1,134 @@
+//! What an API server tells an engine core.
+//!
+//! Owns: additions and aborts. Refuses: the prompt (its length is in an array's header), utility calls.
+
+use super::{
+    ShapeError, array,
+    layouts::{Struct, Use, Version},
+};
+use crate::wire::{
+    msgpack::{MsgpackError, Reader},
+    zmtp::Message,
+};
+
+/// One message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request<'a> {
+    /// A request enters.
+    Added(Added<'a>),
+    /// Requests were given up, by their engine ids: the client went away, or a stop string came.
+    Aborted(Vec<&'a str>),
+    /// Something about the engine itself.
+    Other,
+}
+
+/// A request that enters the engine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Added<'a> {
+    /// Its id within the engine, which [`super::Output`] repeats.
+    pub engine_id: &'a str,
+    /// The id that the HTTP response shows, or begins with; since 0.14. Where it is absent, `engine_id` begins with it.
+    pub external_id: Option<&'a str>,
+    /// Prompt tokens; absent when the prompt came as embeddings.
+    pub prompt_tokens: Option<u64>,
+    /// Most tokens that it may generate; absent when unbounded, pooling, or the message was cut before it.
+    pub max_tokens: Option<u64>,
+    /// When it arrived at the API server: seconds since the Unix epoch.
+    pub arrival: Option<f64>,
+}
+
+/// What vLLM takes for `max_tokens` when nobody says otherwise, and then leaves off the message.
+const DEFAULT_MAX_TOKENS: u64 = 16;
+
+pub(super) fn read(message: Message<'_>, release: Option<Version>) -> Result<Request<'_>, ShapeError> {
+    let kind = message.part(0).ok_or(ShapeError::Parts)?;
+    let [kind] = *kind.bytes else {
+        return Err(ShapeError::Parts);
+    };
+    match kind {
+        0 | 1 => {}
+        // A data-parallel wave, a utility call, and what the engine core sends to itself.
+        2..=5 => return Ok(Request::Other),
+        other => return Err(ShapeError::RequestType(other)),
+    }
+    let body = message.part(1).ok_or(ShapeError::Parts)?;
+    let mut reader = Reader::new(body.bytes);
+    let request = if kind == 0 {
+        Request::Added(added(&mut reader, release, !body.is_whole())?)
+    } else {
+        Request::Aborted(aborted(&mut reader, !body.is_whole())?)
+    };
+    if reader.rest().is_empty() {
+        Ok(request)
+    } else {
+        Err(ShapeError::Value("the message's end"))
+    }
+}
+
+fn added<'a>(reader: &mut Reader<'a>, release: Option<Version>, cut: bool) -> Result<Added<'a>, ShapeError> {
+    let (added, _) = array::read(
+        reader,
+        Struct::Request,
+        release,
+        cut,
+        |added: &mut Added<'a>, use_, reader| {
+            match use_ {
+                Use::RequestId => added.engine_id = reader.str()?,
+                Use::PromptTokenIds => {
+                    if !reader.nil()? {
+                        added.prompt_tokens = Some(u64::from(Reader::array(&mut reader.clone())?));
+                        reader.skip()?;
+                    }
+                }
+                Use::SamplingParams => {
+                    if !reader.nil()? {
+                        added.max_tokens = max_tokens(reader)?;
+                    }
+                }
+                Use::ArrivalTime => added.arrival = Some(array::number(reader, "arrival_time")?),
+                Use::ExternalReqId => {
+                    if !reader.nil()? {
+                        added.external_id = Some(reader.str()?);
+                    }
+                }
+                _ => reader.skip()?,
+            }
+            Ok(())
+        },
+    )?;
+    if added.engine_id.is_empty() {
+        return Err(ShapeError::Value("request_id"));
+    }
+    Ok(added)
+}
+
+fn max_tokens(reader: &mut Reader<'_>) -> Result<Option<u64>, ShapeError> {
+    let mut max_tokens = Some(DEFAULT_MAX_TOKENS);
+    array::map(reader, |key, reader| {
+        if key != "max_tokens" {
+            return Ok(false);
+        }
+        max_tokens = if reader.nil()? {
+            None
+        } else {
+            Some(array::count(reader, "max_tokens")?)
+        };
+        Ok(true)
+    })?;
+    Ok(max_tokens)
+}
+
+fn aborted<'a>(reader: &mut Reader<'a>, cut: bool) -> Result<Vec<&'a str>, ShapeError> {
+    let mut ids = Vec::new();
+    for _ in 0..reader.array()? {
+        match reader.str() {
+            Ok(id) => ids.push(id),
+            Err(MsgpackError::Truncated) if cut => {
+                *reader = Reader::new(&[]);
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(ids)
+}
