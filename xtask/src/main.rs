@@ -3,6 +3,7 @@
 //! Owns: the command line. Refuses: doing any of the work; what live tests and the demo share lives in
 //! `infertap-tests`.
 
+mod bench;
 mod bless;
 mod build;
 mod demo;
@@ -34,6 +35,8 @@ enum Command {
     Run(run::Args),
     /// Run the tests, layer by layer; fails where this machine should be able and is not
     Test(test::Args),
+    /// Measure throughput, live overhead and memory
+    Bench(bench::Args),
     /// Run every fuzz target for a while
     Fuzz(fuzz::Args),
     /// Rewrite the expectations of snapshot and golden tests
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Ebpf(args) => ebpf::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bless(args) => bless::run(&args),
         Command::Tidy(args) => tidy::run(&args),

@@ -104,6 +104,23 @@ impl Connection {
         truth.response_bytes = self.received - (self.buffer.len() - self.used) as u64 - before;
     }
 
+    /// Sends a request and reads its chunked response to the end without looking into it; how many bytes it was.
+    pub fn drain(&mut self, plan: &Plan) -> io::Result<u64> {
+        const END: &[u8] = b"\r\n0\r\n\r\n";
+        self.socket.write_all(&plan.wire(&self.host))?;
+        let before = self.received;
+        let mut tail = Vec::new();
+        while tail != END {
+            if !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            tail.extend_from_slice(&self.buffer[self.buffer.len().saturating_sub(END.len())..]);
+            tail.drain(..tail.len().saturating_sub(END.len()));
+            self.used = self.buffer.len();
+        }
+        Ok(self.received - before)
+    }
+
     /// A line without its end; an error when the stream ends first.
     pub(super) fn line(&mut self) -> io::Result<String> {
         let mut from = self.used;

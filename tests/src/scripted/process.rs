@@ -18,16 +18,32 @@ use std::{
 pub struct ServerProcess {
     /// Where it listens.
     pub address: Address,
-    truth: PathBuf,
+    truth: Option<PathBuf>,
     child: Child,
 }
 
 impl ServerProcess {
     /// Starts `binary` with `arguments`; its truth file is in `folder`.
     pub fn start(binary: &Path, folder: &Path, arguments: &[&str]) -> Result<ServerProcess> {
-        let truth = folder.join("truth.jsonl");
+        Self::start_with(binary, folder, arguments, Some(folder.join("truth.jsonl")))
+    }
+
+    /// As [`ServerProcess::start`], for measurements in which writing the truth down would be part of the cost.
+    pub fn start_without_truth(binary: &Path, folder: &Path, arguments: &[&str]) -> Result<ServerProcess> {
+        Self::start_with(binary, folder, arguments, None)
+    }
+
+    fn start_with(
+        binary: &Path,
+        folder: &Path,
+        arguments: &[&str],
+        truth: Option<PathBuf>,
+    ) -> Result<ServerProcess> {
         let mut command = Command::new(binary);
-        command.args(arguments).arg("--truth").arg(&truth);
+        command.args(arguments);
+        if let Some(truth) = &truth {
+            command.arg("--truth").arg(truth);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = Child::spawn_as_is("the scripted server", command, &folder.join("server.log"))?;
         let mut line = String::new();
@@ -54,7 +70,11 @@ impl ServerProcess {
     pub fn truths(&self, count: usize) -> Result<Vec<ServerTruth>> {
         let start = Instant::now();
         loop {
-            let text = fs::read_to_string(&self.truth).unwrap_or_default();
+            let text = self
+                .truth
+                .as_ref()
+                .and_then(|truth| fs::read_to_string(truth).ok())
+                .unwrap_or_default();
             let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
             let truths: Vec<ServerTruth> = complete
                 .lines()
