@@ -171,6 +171,30 @@ impl Agent {
         http::get(&self.address, "/api/v1/engines")?.json()
     }
 
+    /// Waits until it watches process `pid`, at most `limit`; the id of the engine that the process belongs to.
+    pub fn wait_watching(&self, pid: u32, limit: Duration) -> Result<String> {
+        let start = Instant::now();
+        loop {
+            let engines = self.engines()?;
+            let all = engines["engines"].as_array().map_or(&[][..], Vec::as_slice);
+            let of_pid = |engine: &&serde_json::Value| {
+                engine["pids"]
+                    .as_array()
+                    .is_some_and(|pids| pids.iter().any(|p| p == pid))
+                    && engine["coverage"]["socket"] == true
+            };
+            if let Some(id) = all.iter().find(of_pid).and_then(|engine| engine["id"].as_str()) {
+                return Ok(id.to_owned());
+            }
+            ensure!(
+                start.elapsed() < limit,
+                "process {pid} is not watched after {limit:?}: {engines}\nthe agent's log ends with:\n{}",
+                self.log_tail()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Waits until it remembers at least `count` requests that `of` accepts, and for a moment longer, so that a surplus
     /// shows too. What there is when `limit` passes is returned as well: the caller's checks then tell what is missing.
     pub fn wait_requests(

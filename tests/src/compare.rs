@@ -41,15 +41,20 @@ pub fn compare(truths: &[ClientTruth], records: &[Record]) -> Comparison {
         };
         let found: Vec<&Record> = records.iter().filter(fits).collect();
         let [record] = found[..] else {
-            problems.push(format!("{name}: seen {} times, not once: {truth:?}", found.len()));
+            problems.push(format!(
+                "{name}: seen {} times, not once: {}",
+                found.len(),
+                brief(truth)
+            ));
             continue;
         };
         used.insert(record.id.as_str());
         let complaints = check(truth, record);
         if !complaints.is_empty() {
             problems.push(format!(
-                "{name}: {}\n    client {truth:?}\n    agent  {record:?}",
-                complaints.join("; ")
+                "{name}: {}\n    client {}\n    agent  {record:?}",
+                complaints.join("; "),
+                brief(truth)
             ));
         }
         pairs.push((truth.clone(), record.clone()));
@@ -82,6 +87,25 @@ pub fn compare(truths: &[ClientTruth], records: &[Record]) -> Comparison {
     }
 }
 
+/// A truth without the time of every chunk.
+fn brief(truth: &ClientTruth) -> String {
+    let ends: Vec<u64> = truth
+        .content_ns
+        .first()
+        .into_iter()
+        .chain(truth.content_ns.last())
+        .copied()
+        .collect();
+    format!(
+        "{} chunks, {:?}",
+        truth.content_ns.len(),
+        ClientTruth {
+            content_ns: ends,
+            ..truth.clone()
+        }
+    )
+}
+
 /// What is wrong with one record.
 fn check(truth: &ClientTruth, record: &Record) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -111,14 +135,13 @@ fn check(truth: &ClientTruth, record: &Record) -> Vec<String> {
         equal("response bytes", &truth.response_bytes, &record.response_bytes);
         if truth.status == Some(200) {
             // A chunk is one message of a stream: a response that is none has none.
-            let chunks = if truth.streamed {
-                truth.content_ns.len() as u64
-            } else {
-                0
-            };
-            equal("content chunks", &chunks, &record.chunks);
-            if truth.streamed && !truth.content_ns.is_empty() {
-                equal("has TTFT", &true, &record.ttft_s.is_some());
+            if truth.streamed {
+                equal("content chunks", &(truth.content_ns.len() as u64), &record.chunks);
+                equal(
+                    "has TTFT",
+                    &!truth.content_ns.is_empty(),
+                    &record.ttft_s.is_some(),
+                );
             }
             equal("has end-to-end time", &true, &record.e2e_s.is_some());
         }

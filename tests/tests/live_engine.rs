@@ -53,53 +53,27 @@ fn engine() -> MutexGuard<'static, Engine> {
 /// The agent on whatever it discovers, and only the requests of this engine: others may serve on this host too.
 struct Watch {
     agent: Agent,
-    suffix: String,
+    id: String,
     _folder: tempfile::TempDir,
 }
 
 fn watch(engine: &Engine) -> Watch {
     let folder = tempfile::tempdir().unwrap();
     let agent = Agent::start(&Start::for_test(folder.path(), &[]).unwrap()).unwrap();
-    let watch = Watch {
+    let id = agent
+        .wait_watching(engine.pid(), Duration::from_secs(10))
+        .unwrap();
+    Watch {
         agent,
-        suffix: format!("-{}", engine.address.port()),
+        id,
         _folder: folder,
-    };
-    watch.wait_engine(engine.pid());
-    watch
+    }
 }
 
 impl Watch {
-    /// Waits until the agent lists the engine with this process; how long that took.
-    fn wait_engine(&self, pid: u32) -> Duration {
-        let start = Instant::now();
-        loop {
-            let engines = self.agent.engines().unwrap();
-            let all = engines["engines"].as_array().cloned().unwrap_or_default();
-            let ours = all.iter().any(|engine| {
-                let id = engine["id"].as_str().unwrap_or_default();
-                id.ends_with(&self.suffix)
-                    && engine["pids"]
-                        .as_array()
-                        .is_some_and(|pids| pids.contains(&json!(pid)))
-            });
-            if ours {
-                return start.elapsed();
-            }
-            assert!(
-                start.elapsed() < Duration::from_secs(10),
-                "not found: {engines}\n{}",
-                self.agent.log_tail()
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
     fn records(&self, count: usize) -> Vec<Record> {
         self.agent
-            .wait_requests(count, Duration::from_secs(10), |record| {
-                record.engine.ends_with(&self.suffix)
-            })
+            .wait_requests(count, Duration::from_secs(10), |record| record.engine == self.id)
             .unwrap()
     }
 }
@@ -166,16 +140,8 @@ fn two_hundred_mixed_requests_are_each_seen_once_and_right() {
     };
     assert!((of_model("llm_input_tokens_total") - tokens(|r| r.input_tokens)).abs() < 0.5);
     assert!((of_model("llm_output_tokens_total") - tokens(|r| r.output_tokens)).abs() < 0.5);
-    let running = metrics.select("llm_requests_running", &[]);
-    let ours = running.filter(|sample| {
-        sample
-            .label("engine")
-            .is_some_and(|id| id.ends_with(&watch.suffix))
-    });
-    assert!(
-        ours.map(|sample| sample.value).sum::<f64>().abs() < 0.5,
-        "requests are still said to run"
-    );
+    let running = metrics.sum("llm_requests_running", &[("engine", &watch.id)]);
+    assert!(running.abs() < 0.5, "{running} requests are still said to run");
     let dropped = metrics.sum("infertap_events_dropped_total", &[]);
     assert!(dropped.abs() < 0.5, "{dropped} events were dropped");
 }
@@ -247,7 +213,13 @@ fn a_restarted_engine_is_found_within_two_seconds() {
     old.stop();
     // The one that took its place serves the other tests; this one is only for this test.
     let restarted = start_engine(port);
-    let took = watch.wait_engine(restarted.pid());
+    let served = Instant::now();
+    let id = watch
+        .agent
+        .wait_watching(restarted.pid(), Duration::from_secs(10))
+        .unwrap();
+    let took = served.elapsed();
+    assert_eq!(id, watch.id, "a restarted engine keeps its id");
     println!("the restarted engine was watched {took:?} after it served");
     assert!(took < Duration::from_secs(2), "{took:?}");
     let truth = Connection::open(&restarted.address).unwrap().exchange(&stream(5));

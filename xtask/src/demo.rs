@@ -68,6 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         log: logs.join("agent.log"),
         through: options.through.clone(),
     })?;
+    agent.wait_watching(engine.pid(), Duration::from_secs(20))?;
     println!(
         "infertap watches it: http://{0}/metrics  http://{0}/api/v1/requests  (Ctrl-C stops)\n",
         agent.address

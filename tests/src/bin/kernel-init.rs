@@ -94,6 +94,7 @@ fn observe_in(mode: &str) -> Result<()> {
         through: Vec::new(),
     };
     let agent = Agent::start(&start)?;
+    agent.wait_watching(server.pid(), Duration::from_secs(30))?;
     let mut connection = Connection::open(&server.address)?;
     let mut truths = Vec::new();
     for index in 0..4 {

@@ -8,7 +8,7 @@ use infertap_tests::{
     scripted::ServerProcess,
 };
 use serde_json::{Value, json};
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 /// Executables and a folder for logs.
 pub(super) struct Setting {
@@ -37,7 +37,9 @@ impl Setting {
             log: self.folder.join("agent.log"),
             through: Vec::new(),
         };
-        Agent::start(&start).map(Some)
+        let agent = Agent::start(&start)?;
+        agent.wait_watching(server.pid(), Duration::from_secs(10))?;
+        Ok(Some(agent))
     }
 }
 
