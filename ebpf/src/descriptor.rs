@@ -140,7 +140,9 @@ pub fn forget(caller: Caller, key: FdKey) {
         return;
     }
     if conn.state == conn_state::STREAM || conn.state == conn_state::MUTED {
-        let mut end = header(caller, RecordKind::Close, id, key.fd, conn.transport, conn.role, 0);
+        let gone = conn.flags & (conn_flag::EOF | conn_flag::FAILED) != 0;
+        let flags = if gone { record_flag::PEER_GONE } else { 0 };
+        let mut end = header(caller, RecordKind::Close, id, key.fd, conn.transport, conn.role, flags);
         // What went each way in all, so that a lost last piece shows.
         end.offset = conn.bytes_out;
         end.len = conn.bytes_in as u32;

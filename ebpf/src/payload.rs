@@ -21,6 +21,11 @@ const MESSAGES: u64 = 8;
 
 const EAGAIN: i64 = 11;
 const EINTR: i64 = 4;
+const EPIPE: i64 = 32;
+const ECONNABORTED: i64 = 103;
+const ECONNRESET: i64 = 104;
+const ETIMEDOUT: i64 = 110;
+const EHOSTUNREACH: i64 = 113;
 
 /// Entry of a call on a descriptor.
 #[inline(always)]
@@ -166,6 +171,9 @@ fn nothing_moved(call: &mut Call, conn: &mut Conn, ret: i64, reading: bool) {
         header.kind = RecordKind::Stall as u16;
         emit::control(header, false);
     } else if errno != EAGAIN && errno != EINTR && !by_libc {
+        if matches!(errno, EPIPE | ECONNABORTED | ECONNRESET | ETIMEDOUT | EHOSTUNREACH) {
+            conn.flags |= conn_flag::FAILED;
+        }
         header.kind = RecordKind::Error as u16;
         header.errno = errno as u16;
         emit::control(header, false);

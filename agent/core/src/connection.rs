@@ -6,6 +6,7 @@
 use crate::{
     Anomaly, EngineInfo,
     context::Context,
+    event::Closed,
     exchange::reason,
     pairing::Pairing,
     status::End,
@@ -257,8 +258,17 @@ impl Connection {
         self.verdict(context)
     }
 
-    /// The process closed it, after so many bytes each way.
-    pub(crate) fn close(&mut self, bytes_in: u64, bytes_out: u64, context: &mut Context<'_>) {
+    /// The process closed it.
+    pub(crate) fn close(&mut self, closed: &Closed, context: &mut Context<'_>) {
+        let Closed {
+            bytes_in,
+            bytes_out,
+            peer_gone,
+            ..
+        } = *closed;
+        if peer_gone {
+            self.pairing.client_gone();
+        }
         let unseen = |total: u64, next: Option<u64>| next.map_or(0, |next| total.saturating_sub(next));
         let (lost_in, lost_out) = (unseen(bytes_in, self.next_in), unseen(bytes_out, self.next_out));
         self.lose_in(lost_in, context);

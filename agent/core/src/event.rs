@@ -47,6 +47,9 @@ pub struct Closed {
     pub bytes_in: u64,
     /// Bytes written, likewise.
     pub bytes_out: u64,
+    /// The process had been told that its peer is gone (end of stream, or a failed call). [`EventKind::Eof`] and
+    /// [`EventKind::Error`] said so before, unless they were lost.
+    pub peer_gone: bool,
 }
 
 /// What happened.
@@ -206,6 +209,7 @@ impl<'a> Event<'a> {
                 socket,
                 bytes_in: u64::from(header.len) | (u64::from(header.call_len) << 32),
                 bytes_out: header.offset,
+                peer_gone: header.flags & record_flag::PEER_GONE != 0,
             }),
             RecordKind::FdUnknown => EventKind::FdUnknown(socket),
             RecordKind::Exec => EventKind::Exec { tgid: header.tgid },

@@ -17,7 +17,7 @@ use crate::{
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
     engines::Engines,
-    event::Socket,
+    event::{Closed, Socket},
     lru::LruMap,
 };
 use dropped::Dropped;
@@ -98,9 +98,8 @@ impl Pipeline {
             }),
             EventKind::Close(closed) => {
                 if let Some(slot) = self.connections.slot(closed.socket.conn) {
-                    let (bytes_in, bytes_out) = (closed.bytes_in, closed.bytes_out);
                     self.end(slot, at, out, |connection, context| {
-                        connection.close(bytes_in, bytes_out, context);
+                        connection.close(&closed, context);
                     });
                 }
                 self.dropped.forget(closed.socket.conn);
@@ -173,9 +172,14 @@ impl Pipeline {
     fn open(&mut self, socket: Socket, at: Nanos, out: &mut Vec<Observation>) {
         // An id that is opened again can only be one whose end was lost.
         if let Some(slot) = self.connections.slot(socket.conn) {
-            let (bytes_in, bytes_out) = (0, 0);
+            let closed = Closed {
+                socket,
+                bytes_in: 0,
+                bytes_out: 0,
+                peer_gone: false,
+            };
             self.end(slot, at, out, |connection, context| {
-                connection.close(bytes_in, bytes_out, context);
+                connection.close(&closed, context);
             });
         }
         self.admit(socket, at, false, out);

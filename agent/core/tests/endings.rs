@@ -324,6 +324,16 @@ fn a_cancelled_request_keeps_what_had_streamed() {
 }
 
 #[test]
+fn a_cancellation_shows_at_the_close_when_its_own_event_was_lost() {
+    let out = play(&[streaming(), vec![(35, LostEof), (36, Close)]].concat());
+    expect![[r#"
+        started vllm-8000 m
+        tokens output +2
+        finished cancelled openai_chat m http=200 streamed=yes id=chatcmpl-1 ttft=0.020 decode=0.010 tpot=0.010 e2e=0.030 out=2(chunk) chunks=2 gaps=0.010/1
+    "#]].assert_eq(&render(&out));
+}
+
+#[test]
 fn an_engine_that_goes_down_takes_its_requests_along() {
     let mut pipeline = pipeline(None);
     let mut out = play_on(

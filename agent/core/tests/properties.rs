@@ -354,6 +354,7 @@ fn any_step() -> impl Strategy<Value = (u64, EventKind<'static>)> {
                 socket,
                 bytes_in: offset,
                 bytes_out: u64::from(extra),
+                peer_gone: extra % 2 == 1,
             }),
             6 => EventKind::EngineUp(engine(if inbound { Some("served") } else { None })),
             7 => EventKind::EngineDown {

@@ -64,6 +64,8 @@ pub mod conn_flag {
     pub const LATE: u8 = 1;
     /// The end of the peer's stream was told.
     pub const EOF: u8 = 2;
+    /// A read or write failed because the peer is gone.
+    pub const FAILED: u8 = 4;
 }
 
 const _: () = assert!(size_of::<FdKey>() == 8);

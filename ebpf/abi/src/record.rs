@@ -139,6 +139,10 @@ pub mod record_flag {
     pub const UPROBE: u16 = 4;
     /// The bytes were to be captured, but user memory could not be read.
     pub const FAULT: u16 = 8;
+    /// On a close: the process had read the end of the peer's stream, or a call had failed because the
+    /// peer is gone. Tells so again,
+    /// in case that record was lost.
+    pub const PEER_GONE: u16 = 16;
 }
 
 /// An integer that is no discriminant of the enum it was read for.

@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) input: Stream,
     pub(crate) output: Stream,
     pub(crate) eof: usize,
+    /// The close told that the peer was gone.
+    pub(crate) peer_gone: bool,
     /// Totals that the close told: in, out.
     pub(crate) closed: Option<(u64, u64)>,
     pub(crate) errors: Vec<u16>,
@@ -232,7 +234,9 @@ fn note(
         EventKind::Error { socket, errno, .. } => entry(seen, socket).errors.push(*errno),
         EventKind::Stall(socket) => entry(seen, socket).stalls += 1,
         EventKind::Close(closed) => {
-            entry(seen, &closed.socket).closed = Some((closed.bytes_in, closed.bytes_out));
+            let entry = entry(seen, &closed.socket);
+            entry.closed = Some((closed.bytes_in, closed.bytes_out));
+            entry.peer_gone = closed.peer_gone;
         }
         EventKind::FdUnknown(socket) => unknown.push(*socket),
         EventKind::Fork { child, .. } => forks.push(*child),

@@ -260,6 +260,12 @@ fn refusals_errors_and_ends_are_told() {
     );
     bench.run("d, e = socket.socketpair(); d.send(b'<bye>'); d.shutdown(socket.SHUT_WR)");
     assert!(bench.with(Direction::Out, b"<bye>").shutdown);
+    bench.run("c.close(); d.close(); e.close()");
+    assert!(
+        bench.with(Direction::Out, b"<start>").peer_gone,
+        "the close tells it again"
+    );
+    assert!(!bench.with(Direction::Out, b"<bye>").peer_gone);
 }
 
 #[test]

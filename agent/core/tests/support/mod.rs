@@ -33,6 +33,8 @@ pub enum Step {
     /// Written, of which only the first bytes were captured.
     CutOut(Vec<u8>, usize),
     Eof,
+    /// An end of stream that was lost on the way to the core.
+    LostEof,
     Shutdown,
     ReadError(u16),
     WriteError(u16),
@@ -67,6 +69,7 @@ pub struct Wire {
     pub socket: Socket,
     pub read: u64,
     pub written: u64,
+    pub peer_gone: bool,
 }
 
 pub fn socket(conn: u64, role: Role, late: bool) -> Socket {
@@ -87,6 +90,7 @@ impl Wire {
             socket,
             read: 0,
             written: 0,
+            peer_gone: false,
         }
     }
 
@@ -128,7 +132,13 @@ impl Wire {
                 self.written += bytes.len() as u64;
                 return None;
             }
-            Eof => EventKind::Eof(socket),
+            Eof | LostEof => {
+                self.peer_gone = true;
+                if matches!(step, LostEof) {
+                    return None;
+                }
+                EventKind::Eof(socket)
+            }
             Shutdown => EventKind::Shutdown(socket),
             ReadError(errno) => EventKind::Error {
                 socket,
@@ -144,6 +154,7 @@ impl Wire {
                 socket,
                 bytes_in: self.read,
                 bytes_out: self.written,
+                peer_gone: self.peer_gone,
             }),
             Exit => EventKind::Exit { tgid: TGID },
             Advance => return None,
