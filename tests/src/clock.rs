@@ -58,6 +58,20 @@ pub fn pin_to_core(core: usize) -> Result<()> {
     Ok(())
 }
 
+/// Runs the calling thread before all ordinary ones (`SCHED_FIFO`), so that it takes its times when things happen, however
+/// busy the core is. Needs root; only for threads that mostly wait.
+pub fn before_all_others() -> Result<()> {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: `parameter` is valid; 0 means the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+    ensure!(
+        result == 0,
+        "can't get real-time priority: {}",
+        io::Error::last_os_error()
+    );
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

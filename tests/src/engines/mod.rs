@@ -13,9 +13,7 @@ use anyhow::{Context, Result};
 use std::{
     fs::{self, File},
     net::TcpListener,
-    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::Command,
     str::FromStr,
     time::Duration,
 };
@@ -71,8 +69,6 @@ pub fn install(kind: Kind, folder: &Path) -> Result<()> {
 pub struct Start {
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// Cores that it may use; all when empty.
-    pub cores: Vec<usize>,
     /// Where its log goes; inside the engines folder by default.
     pub log: Option<PathBuf>,
 }
@@ -91,11 +87,10 @@ impl Engine {
     /// Starts an installed engine and waits until it serves.
     pub fn start(kind: Kind, folder: &Path, start: &Start) -> Result<Engine> {
         let port = if start.port == 0 { free_port()? } else { start.port };
-        let (mut command, limit) = match kind {
+        let (command, limit) = match kind {
             Kind::Llama => (llama::command(folder, port), Duration::from_mins(2)),
             Kind::Vllm => (vllm::command(folder, port), Duration::from_mins(10)),
         };
-        restrict(&mut command, start.cores.clone());
         let log = start
             .log
             .clone()
@@ -127,27 +122,4 @@ impl Engine {
 /// A TCP port of the loopback interface that nobody listens on now.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// Lets the command run on these cores only.
-fn restrict(command: &mut Command, cores: Vec<usize>) {
-    if cores.is_empty() {
-        return;
-    }
-    // SAFETY: the closure makes one system call on memory of its own and allocates nothing.
-    unsafe {
-        command.pre_exec(move || {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            for core in cores
-                .iter()
-                .filter(|core| **core < 8 * size_of::<libc::cpu_set_t>())
-            {
-                libc::CPU_SET(*core, &mut set);
-            }
-            if libc::sched_setaffinity(0, size_of_val(&set), &raw const set) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
 }

@@ -47,9 +47,10 @@ impl Connection {
         self.socket.make_narrow()
     }
 
-    /// Whether the server has left the connection open, with nothing unread.
+    /// Whether the server has left the connection open, with nothing unread. Looks for a few milliseconds: llama.cpp
+    /// closes after a streamed response without saying so in its head.
     pub fn is_alive(&self) -> bool {
-        self.used == self.buffer.len() && self.socket.is_quiet()
+        self.used == self.buffer.len() && self.socket.is_quiet(3)
     }
 
     /// Sends a request and receives its response.

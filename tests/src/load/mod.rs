@@ -28,7 +28,7 @@ pub struct Load {
     pub address: Address,
     /// Connections, each with one request at a time.
     pub concurrency: usize,
-    /// The core that every client thread is pinned to.
+    /// The core that every client thread is pinned to, with real-time priority: for measuring.
     pub core: Option<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Load {
         done: &(dyn Fn(ClientTruth) + Sync),
     ) {
         if let Some(core) = self.core
-            && let Err(error) = clock::pin_to_core(core)
+            && let Err(error) = clock::pin_to_core(core).and_then(|()| clock::before_all_others())
         {
             eprintln!("load: {error}");
         }
@@ -76,22 +76,43 @@ impl Load {
             let Some(plan) = plans.lock().unwrap_or_else(PoisonError::into_inner).next() else {
                 return;
             };
-            let connection = match open.take() {
-                // A server may close an idle connection at any time; a client finds out before it sends.
-                Some(connection) if connection.is_alive() => Ok(connection),
-                _ => Connection::open(&self.address),
-            };
-            let truth = match connection {
-                Ok(mut connection) => {
-                    let truth = connection.exchange(&plan);
-                    open = truth.reusable.then_some(connection);
-                    truth
-                }
-                Err(error) => {
-                    ClientTruth::failed(&plan, format!("can't connect to {}: {error}", self.address))
-                }
-            };
+            let (truth, connection) = self.carry_out(&plan, open.take());
+            open = connection;
             done(truth);
+        }
+    }
+
+    /// A server may close an idle connection at any time, also while the next request is on its way. As every HTTP client
+    /// does, this one then sends it again on a new connection; the attempt is counted.
+    fn carry_out(&self, plan: &Plan, open: Option<Connection>) -> (ClientTruth, Option<Connection>) {
+        let mut unanswered = 0;
+        if let Some(mut connection) = open.filter(Connection::is_alive) {
+            let truth = connection.exchange(plan);
+            if !(truth.outcome == Outcome::Broken && truth.status.is_none() && truth.response_bytes == 0) {
+                let reusable = truth.reusable;
+                return (truth, reusable.then_some(connection));
+            }
+            unanswered = 1;
+        }
+        match Connection::open(&self.address) {
+            Ok(mut connection) => {
+                let truth = ClientTruth {
+                    unanswered,
+                    ..connection.exchange(plan)
+                };
+                let reusable = truth.reusable;
+                (truth, reusable.then_some(connection))
+            }
+            Err(error) => {
+                let error = format!("can't connect to {}: {error}", self.address);
+                (
+                    ClientTruth {
+                        unanswered,
+                        ..ClientTruth::failed(plan, error)
+                    },
+                    None,
+                )
+            }
         }
     }
 }

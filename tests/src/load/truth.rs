@@ -50,6 +50,9 @@ pub struct ClientTruth {
     pub request_bytes: u64,
     /// Response bytes on the wire, as far as they were read.
     pub response_bytes: u64,
+    /// Earlier attempts that the server's closing of a kept-alive connection left without a byte of response.
+    #[serde(default)]
+    pub unanswered: u32,
     /// The connection can carry another request.
     pub reusable: bool,
     /// What went wrong.
@@ -75,6 +78,7 @@ impl ClientTruth {
             stream_error: false,
             request_bytes: 0,
             response_bytes: 0,
+            unanswered: 0,
             reusable: false,
             error: None,
         }

@@ -288,15 +288,15 @@ impl Socket {
         }
     }
 
-    /// Open, with nothing to read: neither bytes nor the end.
-    pub fn is_quiet(&self) -> bool {
+    /// Open, with nothing to read for so many milliseconds: neither bytes nor the end.
+    pub fn is_quiet(&self, milliseconds: i32) -> bool {
         let mut poll = libc::pollfd {
             fd: self.fd.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one valid pollfd; returns at once.
-        retry(|| unsafe { libc::poll(&raw mut poll, 1, 0) } as isize).is_ok_and(|ready| ready == 0)
+        // SAFETY: one valid pollfd, a bounded wait.
+        retry(|| unsafe { libc::poll(&raw mut poll, 1, milliseconds) } as isize).is_ok_and(|ready| ready == 0)
     }
 
     /// Waits until there is something to read, or the end.
