@@ -176,7 +176,10 @@ impl Session {
                 .map_or_else(String::new, |detail| format!("; {detail}"));
             tracing::info!("probe {} is up{detail}", state.probe);
         }
-        exporter.set_ready(true, Vec::new());
+        exporter.set_ready(
+            false,
+            vec!["starting: the engines that run already are not watched yet".to_owned()],
+        );
 
         let (commands, inbox): (_, Receiver<Command>) = channel();
         let (hints, hint_inbox) = sync_channel(HINTS);

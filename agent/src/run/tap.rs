@@ -33,7 +33,7 @@ const COUNTERS: Duration = Duration::from_secs(1);
 /// What the tap thread is told.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Engines came, changed or went.
+    /// Engines came, changed or went; the first time, all that are there.
     Changes(Vec<Change>),
     /// The watch thread panicked: nothing new would be found any more.
     Blind,
@@ -119,6 +119,7 @@ impl Tap {
                         for change in changes {
                             self.change(change);
                         }
+                        self.be_ready();
                     }
                     Ok(Command::Blind) => {
                         let _ = end.send("the discovery thread panicked".to_owned());

@@ -51,13 +51,16 @@ impl Watcher {
     }
 
     pub(super) fn run(mut self, hints: &Receiver<Hint>) {
+        let mut first = true;
         loop {
             let looked = Instant::now();
             let scan = self.scanner.scan();
             self.tell_problems(&scan);
             let changes = diff(&self.engines, &scan.engines);
             self.engines = scan.engines;
-            if !changes.is_empty() && self.commands.send(Command::Changes(changes)).is_err() {
+            // The first look is told in any case: with it the agent is ready.
+            let tell = std::mem::take(&mut first) || !changes.is_empty();
+            if tell && self.commands.send(Command::Changes(changes)).is_err() {
                 return;
             }
             if !self.pause(looked, hints) {

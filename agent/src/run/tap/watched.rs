@@ -91,11 +91,15 @@ impl Tap {
             None => self.troubles.remove(&pid).is_some(),
         };
         if changed {
-            // The agent runs, so it is ready; that it sees less than it should is told beside it.
-            self.exporter
-                .set_ready(true, self.troubles.values().cloned().collect());
+            self.be_ready();
         }
         changed
+    }
+
+    /// The agent runs, so it is ready; that it sees less than it should is told beside it.
+    pub(super) fn be_ready(&self) {
+        self.exporter
+            .set_ready(true, self.troubles.values().cloned().collect());
     }
 
     pub(super) fn unwatch(&mut self, pid: u32) {
