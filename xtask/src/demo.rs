@@ -3,7 +3,7 @@
 //! Owns: starting these in order, printing, ending them in reverse order whatever happens. Refuses: files outside the
 //! target folder, and numbers of its own: everything printed comes from the agent's `/metrics`.
 
-use crate::{build, interrupt};
+use crate::{build, interrupt, privilege};
 use anyhow::{Context, Result, bail};
 use infertap_tests::{
     agent::{Agent, Start},
@@ -24,6 +24,9 @@ use std::{
 const DEFAULT_PORT: u16 = 9464;
 /// Quantiles are of the last this many seconds.
 const WINDOW: usize = 30;
+
+/// How often sudo is used, so that it does not ask for the password again. It remembers for some minutes.
+const SUDO_EVERY: Duration = Duration::from_mins(1);
 
 /// What the demonstration runs with.
 pub(crate) struct Options {
@@ -116,11 +119,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn show(options: &Options, agent: &mut Agent, engine: &mut Engine, failures: &AtomicU64) -> Result<()> {
     let start = Instant::now();
+    let mut kept = start;
     let mut window: VecDeque<Exposition> = VecDeque::from([agent.metrics()?]);
     let in_place = std::io::stdout().is_terminal();
     let mut lines_shown = 0;
     while interrupt::sleep(Duration::from_secs(1)) {
         agent.check_running()?;
+        if kept.elapsed() >= SUDO_EVERY {
+            kept = Instant::now();
+            privilege::keep(&options.through);
+        }
         if !engine.is_running() {
             bail!("the llama.cpp server ended");
         }

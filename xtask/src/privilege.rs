@@ -46,3 +46,17 @@ pub(crate) fn words(why: &str) -> Result<Vec<String>> {
     }
     Ok(vec!["sudo".to_owned(), "-E".to_owned(), "--".to_owned()])
 }
+
+/// Keeps sudo from asking again, which it would after some minutes; then nobody could end what runs as root. Call it
+/// more often than that. `through` is what [`words`] gave.
+pub(crate) fn keep(through: &[String]) {
+    if !through.is_empty() {
+        // Where sudo remembers nothing, or asks nothing, there is nothing to keep.
+        let _ = Command::new("sudo")
+            .args(["-n", "-v"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+}
