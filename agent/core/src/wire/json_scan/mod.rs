@@ -181,7 +181,7 @@ impl JsonScan {
     }
 
     /// Unescaped bytes of all strings seen so far at this path (an index as given to the sink), whole, however long:
-    /// the size of a prompt whose text is not kept. An escape of the form `\uXXXX` counts as what it stands for.
+    /// the size of a prompt whose text is not kept. An escape by number, `\u` and four digits, counts as what it stands for.
     pub fn string_bytes(&self, path: usize) -> u64 {
         self.string_bytes.get(path).copied().unwrap_or(0)
     }
