@@ -101,12 +101,12 @@ pub fn compare(truths: &[ClientTruth], records: &[Record]) -> Comparison {
     let receive = streams.filter_map(|(truth, record)| Some(lag(record.t2_ns?, *truth.content_ns.first()?)));
     let receive_lag = Distribution::new(receive);
     Comparison {
-        read_lag,
-        receive_lag,
         pairs,
         problems,
         ttft,
         e2e,
+        read_lag,
+        receive_lag,
         beyond_cancel,
     }
 }
