@@ -17,8 +17,11 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let mut text = error.to_string();
-            for cause in error.chain().skip(1) {
-                text = format!("{text}\n  because {cause}");
+            for cause in error.chain().skip(1).map(ToString::to_string) {
+                // Many errors tell their cause themselves.
+                if !text.contains(&cause) {
+                    text = format!("{text}\n  because {cause}");
+                }
             }
             // Standard error may be closed; then there is nobody to tell.
             let _ = writeln!(io::stderr(), "infertap: {text}");

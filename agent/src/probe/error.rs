@@ -7,8 +7,8 @@ use std::path::PathBuf;
 pub enum ProbeError {
     /// No tracefs, and none could be mounted.
     #[error(
-        "no tracefs: {source}. Mount it (mount -t tracefs nodev /sys/kernel/tracing), give the agent CAP_SYS_ADMIN so that it can \
-         mount it for itself, or use uprobes on libc instead (--socket-probe uprobe)"
+        "no tracefs: {source}. Run as root (sudo infertap …), which can mount it for itself; or mount it (mount -t tracefs nodev \
+         /sys/kernel/tracing) and let the agent read it. `infertap doctor` tells what else is missing"
     )]
     Tracefs {
         /// What the kernel said.
