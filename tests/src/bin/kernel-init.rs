@@ -68,7 +68,11 @@ fn observe() -> Result<()> {
         .arg("doctor")
         .output()
         .context("can't run infertap doctor")?;
-    println!("{}", String::from_utf8_lossy(&doctor.stdout));
+    println!(
+        "{}{}",
+        String::from_utf8_lossy(&doctor.stdout),
+        String::from_utf8_lossy(&doctor.stderr)
+    );
     ensure!(
         doctor.status.success(),
         "infertap doctor says that it can't work here"
