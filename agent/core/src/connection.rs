@@ -6,13 +6,14 @@
 use crate::{
     Anomaly, EngineInfo,
     context::Context,
-    event::Closed,
+    event::{Closed, Socket},
     exchange::reason,
+    link::Link,
     pairing::Pairing,
     status::End,
     wire::http1::{Decoder, HttpEvent},
 };
-use infertap_abi::{Direction, Role};
+use infertap_abi::{Direction, Role, Transport};
 use std::sync::Arc;
 
 /// What becomes of a connection after an event.
@@ -49,6 +50,11 @@ pub(crate) struct Connection {
     /// Nothing will be written any more. What is still read is drained so that the close does not reset the connection
     /// (llama.cpp's server does it when it ends keep-alive): a request among it is never served, and sent again elsewhere.
     draining: bool,
+    transport: Transport,
+    /// No byte of it was seen yet; `true` in it: it was open before.
+    unopened: Option<bool>,
+    /// It is between the engine's own processes, and no HTTP.
+    link: Option<Box<Link>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +67,8 @@ enum Side {
 impl Connection {
     /// A new connection. `joined`: what it carried before is unknown; `swallow`: and told of already. `None` when the
     /// process is not its server: what it asks of others is no request of its own.
-    pub(crate) fn new(tgid: u32, role: Role, joined: bool, swallow: bool) -> Option<Connection> {
-        let role = match role {
+    pub(crate) fn new(socket: Socket, joined: bool, swallow: bool) -> Option<Connection> {
+        let role = match socket.role {
             Role::Accepted => Side::Server,
             Role::Unknown => Side::Unknown,
             Role::Listen | Role::Connected | Role::Paired => return None,
@@ -74,7 +80,7 @@ impl Connection {
         }
         let start = (!joined).then_some(0);
         Some(Connection {
-            tgid,
+            tgid: socket.tgid,
             engine: None,
             engine_epoch: 0,
             unflushed: false,
@@ -86,6 +92,9 @@ impl Connection {
             responses,
             pairing: Pairing::new(joined, swallow),
             draining: false,
+            transport: socket.transport,
+            unopened: Some(joined),
+            link: None,
         })
     }
 
@@ -118,6 +127,16 @@ impl Connection {
         let captured = bytes.len().min(len as usize);
         let fresh = bytes.get(seen as usize..captured).unwrap_or_default();
         let missing = end - offset.max(expected) - fresh.len() as u64;
+        if self.is_link(direction, gap, fresh, context)
+            && let Some(link) = &mut self.link
+        {
+            link.data(direction, gap, fresh, missing, context);
+            return if link.is_dead() {
+                Verdict::Ignore
+            } else {
+                Verdict::Keep
+            };
+        }
         match direction {
             Direction::In if self.draining => return Verdict::Keep,
             Direction::In => {
@@ -141,6 +160,27 @@ impl Connection {
             Direction::None => {}
         }
         self.verdict(context)
+    }
+
+    /// Whether it is between the engine's own processes: the first bytes tell. Joined in the middle of a message they may
+    /// mislead; the start of an HTTP message then sets that right, as long as nothing else was understood.
+    fn is_link(&mut self, direction: Direction, gap: u64, bytes: &[u8], context: &Context<'_>) -> bool {
+        let http = match direction {
+            Direction::In => is_request_start(bytes),
+            _ => is_response_start(bytes),
+        };
+        if http && self.link.as_ref().is_some_and(|link| link.is_unproven()) {
+            self.link = None;
+        } else if !bytes.is_empty()
+            && let Some(joined) = self.unopened.take()
+            && self.role == Side::Server
+        {
+            let joined = joined || gap > 0;
+            if Link::begins(joined, self.transport, http, bytes, context) {
+                self.link = Some(Box::new(Link::new(joined)));
+            }
+        }
+        self.link.is_some()
     }
 
     /// Judges by the first bytes of a piece which side the process is; `false`: it is the client.
@@ -266,6 +306,9 @@ impl Connection {
             peer_gone,
             ..
         } = *closed;
+        if self.link.is_some() {
+            return;
+        }
         if peer_gone {
             self.pairing.client_gone();
         }
@@ -313,6 +356,7 @@ impl Connection {
             + self.requests.heap_bytes()
             + self.responses.heap_bytes()
             + self.pairing.heap_bytes()
+            + self.link.as_ref().map_or(0, |link| link.heap_bytes())
     }
 
     fn end_in(&mut self, context: &mut Context<'_>) {

@@ -2,7 +2,7 @@
 //!
 //! Owns: the bundle, and the counting of anomalies until they are told. Refuses: state that outlives the event.
 
-use crate::{Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, event::ConnId};
+use crate::{Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, event::ConnId, inside::Inside};
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
 #[derive(Debug, Default)]
@@ -43,6 +43,7 @@ pub(crate) struct Context<'a> {
     pub(crate) config: &'a PipelineConfig,
     pub(crate) out: &'a mut Vec<Observation>,
     pub(crate) anomalies: &'a mut Anomalies,
+    pub(crate) inside: &'a mut Inside,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

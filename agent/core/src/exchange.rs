@@ -12,6 +12,7 @@ use crate::{
     Anomaly, Nanos, Observation,
     context::Context,
     identity,
+    inside::Told,
     protocol::{self, RequestFacts, ResponseFacts},
     status::End,
     timeline::Timeline,
@@ -105,6 +106,7 @@ impl Exchange {
                 streamed: false,
                 timeline: Timeline::new(t0),
                 tokens: Tokens::default(),
+                told: Told::default(),
                 several_choices: false,
                 request_bytes: 0,
                 response_bytes: 0,
@@ -252,6 +254,8 @@ impl Exchange {
             return;
         }
         self.facts.request_ended = true;
+        self.facts
+            .join_engine(matches!(end, End::Complete | End::Closed), context);
         let labels = self.facts.start(context);
         self.facts.flush(context.out);
         *context.in_flight = context.in_flight.saturating_sub(1);

@@ -21,6 +21,8 @@ mod engines;
 pub mod event;
 mod exchange;
 mod identity;
+mod inside;
+mod link;
 mod lru;
 pub mod observation;
 mod pairing;

@@ -36,11 +36,13 @@ pub enum Anomaly {
     Evicted,
     /// A clock value before one that it must follow.
     TimeWentBack,
+    /// A message between an engine's own processes that fits no layout known here.
+    EngineMessage,
 }
 
 impl Anomaly {
     /// Every anomaly, in declaration order.
-    pub const ALL: [Anomaly; 14] = [
+    pub const ALL: [Anomaly; 15] = [
         Anomaly::NotHttp,
         Anomaly::Tls,
         Anomaly::Http2,
@@ -55,6 +57,7 @@ impl Anomaly {
         Anomaly::Overlap,
         Anomaly::Evicted,
         Anomaly::TimeWentBack,
+        Anomaly::EngineMessage,
     ];
 
     /// The label value.
@@ -74,6 +77,7 @@ impl Anomaly {
             Anomaly::Overlap => "overlap",
             Anomaly::Evicted => "evicted",
             Anomaly::TimeWentBack => "time_went_back",
+            Anomaly::EngineMessage => "engine_message",
         }
     }
 }
@@ -132,8 +136,45 @@ pub enum Observation {
         /// How often.
         count: u64,
     },
+    /// An engine's scheduler told how it is doing.
+    Engine(Box<EngineReport>),
+    /// Whether the messages between an engine's own processes are understood; told when it changes.
+    EngineMessages {
+        /// Engine instance id.
+        engine: Arc<str>,
+        /// The last one was.
+        understood: bool,
+    },
     /// The core has no use for the bytes of this connection: the kernel side may stop copying them.
     Ignore(ConnId),
+}
+
+/// What an engine's scheduler told after a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineReport {
+    /// Engine instance id.
+    pub engine: Arc<str>,
+    /// The model that it is known to serve.
+    pub model: Option<Arc<str>>,
+    /// How busy it is; absent where this step did not tell.
+    pub load: Option<EngineLoad>,
+    /// Prompt tokens looked up in the prefix cache since the last report.
+    pub prefix_queried_tokens: u64,
+    /// Those of them that were found.
+    pub prefix_hit_tokens: u64,
+    /// Requests put back into the queue since the last report.
+    pub preemptions: u64,
+}
+
+/// How busy an engine is: all its engine cores together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EngineLoad {
+    /// Requests that run.
+    pub running: u64,
+    /// Requests that wait for the scheduler.
+    pub waiting: u64,
+    /// Used part of the key-value cache, 0 to 1; the mean over the engine cores.
+    pub kv_cache_usage: Option<f64>,
 }
 
 /// A finished request with what does not belong in its record.

@@ -3,9 +3,9 @@
 //! Owns: routing of events to connections and of processes to engines, limits and eviction. Refuses: I/O and clocks;
 //! time arrives with the events.
 //!
-//! Only connections that the process accepted are read as HTTP. What it connected to, and pairs of sockets within it,
-//! are told as [`Observation::Ignore`]: the messages between an engine's own processes are another wire format, whose
-//! decoder would be chosen in [`Pipeline::admit`].
+//! Only connections that the process accepted are read. What it connected to, and pairs of sockets within it, are told as
+//! [`Observation::Ignore`]: an engine's own processes are read where the API server accepts them, so no message counts
+//! twice.
 
 mod config;
 mod dropped;
@@ -18,6 +18,7 @@ use crate::{
     context::{Anomalies, Context},
     engines::Engines,
     event::{Closed, Socket},
+    inside::Inside,
     lru::LruMap,
 };
 use dropped::Dropped;
@@ -35,6 +36,7 @@ pub struct Pipeline {
     config: PipelineConfig,
     connections: LruMap<Tracked>,
     engines: Engines,
+    inside: Inside,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -57,6 +59,7 @@ impl Pipeline {
             config,
             connections: LruMap::new(),
             engines: Engines::default(),
+            inside: Inside::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -124,6 +127,7 @@ impl Pipeline {
                 let tgids = self.engines.tgids(&engine);
                 self.server_died(&tgids, at, out);
                 self.engines.down(&engine);
+                self.inside.down(&engine);
             }
         }
         self.anomalies.tell(out);
@@ -165,7 +169,8 @@ impl Pipeline {
             in_flight: self.in_flight,
             state_bytes: self.state_bytes
                 + self.connections.len() * (size_of::<Tracked>() + 4 * size_of::<usize>())
-                + self.dropped.bytes(),
+                + self.dropped.bytes()
+                + self.inside.bytes(),
         }
     }
 
@@ -198,7 +203,7 @@ impl Pipeline {
         }
         let swallow = self.dropped.forget(socket.conn);
         let joined = socket.late || begun || swallow;
-        let connection = Connection::new(socket.tgid, socket.role, joined, swallow);
+        let connection = Connection::new(socket, joined, swallow);
         let ignored = connection.is_none();
         let entry = connection.map_or(Entry::Ignored, |connection| Entry::Read(Box::new(connection)));
         let slot = self.connections.insert(
@@ -262,6 +267,7 @@ impl Pipeline {
             config: &self.config,
             out,
             anomalies: &mut self.anomalies,
+            inside: &mut self.inside,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };
@@ -316,6 +322,7 @@ impl Pipeline {
                 config: &self.config,
                 out,
                 anomalies: &mut self.anomalies,
+                inside: &mut self.inside,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },

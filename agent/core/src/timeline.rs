@@ -107,8 +107,14 @@ impl Timeline {
     /// taken to have its share of the tokens. Absent with fewer than two tokens a choice, and with a single chunk,
     /// which shows no time between tokens whatever it carries.
     pub(crate) fn tpot_s(&self, tokens: u64, chunks: u64) -> Option<f64> {
-        let after_first = tokens as f64 / self.choices() as f64 - 1.0;
-        (after_first >= 1.0 && chunks >= 2).then_some(self.decode_s()? / after_first)
+        let decode_s = self.decode_s().filter(|_| chunks >= 2)?;
+        Timeline::tpot_of(decode_s, tokens, self.choices())
+    }
+
+    /// `decode_s` over the tokens after the first, as [`Timeline::tpot_s`].
+    pub(crate) fn tpot_of(decode_s: f64, tokens: u64, choices: usize) -> Option<f64> {
+        let after_first = tokens as f64 / choices.max(1) as f64 - 1.0;
+        (after_first >= 1.0).then_some(decode_s / after_first)
     }
 
     pub(crate) fn e2e_s(&self) -> Option<f64> {

@@ -11,6 +11,7 @@ use crate::{Source, protocol::Usage};
 /// The count.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
+    engine: Usage,
     usage: Usage,
     fallback: Usage,
     /// Tokens in content-bearing chunks.
@@ -53,6 +54,11 @@ impl Tokens {
         self.usage.take(usage);
     }
 
+    /// The engine's own messages told these totals, all there are.
+    pub(crate) fn report_engine(&mut self, usage: Usage) {
+        self.engine = usage;
+    }
+
     /// The response reported totals in a place that is only believed when there is no `usage`.
     pub(crate) fn report_fallback(&mut self, usage: Usage) {
         self.fallback.take(usage);
@@ -63,14 +69,16 @@ impl Tokens {
     }
 
     pub(crate) fn input(&self) -> Sourced {
-        self.usage
-            .input
-            .or(self.fallback.input)
-            .map(|n| (n, Source::Usage))
+        let engine = self.engine.input.map(|n| (n, Source::Engine));
+        let told = self.usage.input.or(self.fallback.input);
+        engine.or(told.map(|n| (n, Source::Usage)))
     }
 
     pub(crate) fn cached_input(&self) -> Option<u64> {
-        self.usage.cached_input.or(self.fallback.cached_input)
+        self.engine
+            .cached_input
+            .or(self.usage.cached_input)
+            .or(self.fallback.cached_input)
     }
 
     pub(crate) fn reasoning(&self) -> Option<u64> {
@@ -79,6 +87,9 @@ impl Tokens {
 
     /// The response's own count, unless content followed its last report: then that count plus what followed.
     pub(crate) fn output(&self) -> Sourced {
+        if let Some(told) = self.engine.output {
+            return Some((told, Source::Engine));
+        }
         match self.usage.output {
             Some(reported) if self.since_usage == 0 => Some((reported, Source::Usage)),
             Some(reported) => Some((reported.saturating_add(self.since_usage), Source::Chunk)),

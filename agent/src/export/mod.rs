@@ -74,8 +74,12 @@ impl Exporter {
     pub fn apply(&self, observations: &[Observation]) {
         self.metrics.apply_all(observations);
         for observation in observations {
-            if let Observation::Finished(finished) = observation {
-                self.recent.push(&finished.record);
+            match observation {
+                Observation::Finished(finished) => self.recent.push(&finished.record),
+                Observation::EngineMessages { engine, understood } => {
+                    self.engine_coverage(engine, "engine_messages", *understood);
+                }
+                _ => {}
             }
         }
     }

@@ -92,7 +92,10 @@ impl Tally {
                 }
             }
             Observation::Anomaly { kind, count } => *self.anomalies.entry(*kind).or_default() += count,
-            Observation::Tokens { .. } | Observation::Ignore(_) => {}
+            Observation::Tokens { .. }
+            | Observation::Engine(_)
+            | Observation::EngineMessages { .. }
+            | Observation::Ignore(_) => {}
         }
     }
 

@@ -239,7 +239,7 @@ fuzz_target!(|input: &[u8]| {
                 *sum = sum.saturating_add(*count);
             }
             Observation::Anomaly { count, .. } => assert!(*count > 0),
-            Observation::Ignore(_) => {}
+            Observation::Ignore(_) | Observation::Engine(_) | Observation::EngineMessages { .. } => {}
         }
     }
     assert!(

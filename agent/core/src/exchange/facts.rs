@@ -7,6 +7,7 @@ use super::{body, reason};
 use crate::{
     Anomaly, EngineInfo, Observation,
     context::Context,
+    inside::Told,
     observation::{Labels, TokenDirection},
     protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
     timeline::Timeline,
@@ -39,6 +40,8 @@ pub(super) struct Facts {
     pub(super) streamed: bool,
     pub(super) timeline: Timeline,
     pub(super) tokens: Tokens,
+    /// What the engine's own messages told of it.
+    pub(super) told: Told,
     /// A choice other than the first was seen.
     pub(super) several_choices: bool,
     pub(super) request_bytes: u64,
@@ -152,6 +155,23 @@ impl Facts {
         self.tokens.report_fallback(document.facts.fallback_usage);
         self.response = document.facts;
         self.response.done = document.scan.complete();
+    }
+
+    /// The exchange has ended; `complete`: to the response's end. Takes what the engine's own messages told of it.
+    pub(super) fn join_engine(&mut self, complete: bool, context: &mut Context<'_>) {
+        let (Some(engine), Some(id)) = (context.engine, &self.response.id) else {
+            return;
+        };
+        let Some(told) = context.inside.take(&engine.id, id, complete) else {
+            return;
+        };
+        self.tokens.report_engine(protocol::Usage {
+            input: told.input_tokens,
+            cached_input: told.cached_tokens,
+            output: told.output_tokens,
+            ..protocol::Usage::default()
+        });
+        self.told = told;
     }
 
     /// The model, best evidence first: the request's own; then, once it is clear that the request names none, the one

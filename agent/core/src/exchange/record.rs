@@ -4,11 +4,69 @@
 
 use super::facts::Facts;
 use crate::{
-    RequestRecord, Source, identity,
+    Nanos, RequestRecord, Source, identity,
+    inside::Told,
     observation::{Finished, Labels, TokenDirection},
     request::Sources,
     status::{self, End, Evidence},
+    timeline::Timeline,
 };
+
+/// T1 to T3: the engine's, where it told them and they keep their order with those of the socket.
+struct Points {
+    t1: Option<Nanos>,
+    t2: Option<(Nanos, Source)>,
+    t3: Option<(Nanos, Source)>,
+}
+
+impl Points {
+    fn of(timeline: &Timeline, told: Told) -> Points {
+        let chunk = |at: Option<Nanos>| at.map(|at| (at, Source::Chunk));
+        let of_socket = Points {
+            t1: None,
+            t2: chunk(timeline.t2()),
+            t3: chunk(timeline.t3()),
+        };
+        let (t0, t4) = (timeline.t0().unwrap_or(0), timeline.t4().unwrap_or(Nanos::MAX));
+        // A process in a time namespace of its own reads another clock.
+        let Some(t1) = told.scheduled.filter(|t1| (t0..=t4).contains(t1)) else {
+            return of_socket;
+        };
+        let Some(t2) = told.first_token.filter(|t2| (t1..=t4).contains(t2)) else {
+            return Points {
+                t1: Some(t1).filter(|t1| timeline.t2().is_none_or(|t2| *t1 <= t2)),
+                ..of_socket
+            };
+        };
+        // The engine may have gone on when nobody read any more.
+        let t3 = told.last_token.map(|t3| t3.min(t4)).filter(|t3| *t3 >= t2);
+        Points {
+            t1: Some(t1),
+            t2: Some((t2, Source::Engine)),
+            t3: t3
+                .map(|t3| (t3, Source::Engine))
+                .or(of_socket.t3.filter(|(t3, _)| *t3 >= t2)),
+        }
+    }
+
+    fn prefill_s(&self) -> Option<f64> {
+        match self.t2 {
+            Some((t2, Source::Engine)) => seconds(self.t1, Some(t2)),
+            _ => None,
+        }
+    }
+
+    fn engine_decode_s(&self) -> Option<f64> {
+        match (self.t2, self.t3) {
+            (Some((t2, Source::Engine)), Some((t3, Source::Engine))) => seconds(Some(t2), Some(t3)),
+            _ => None,
+        }
+    }
+}
+
+fn seconds(from: Option<Nanos>, to: Option<Nanos>) -> Option<f64> {
+    Some(to?.checked_sub(from?)? as f64 / 1e9)
+}
 
 impl Facts {
     pub(super) fn into_finished(self, labels: Labels, end: End, client_gone: bool) -> Finished {
@@ -23,9 +81,9 @@ impl Facts {
         });
         let (input, output) = (self.tokens.input(), self.tokens.output());
         let timeline = &self.timeline;
+        let points = Points::of(timeline, self.told);
         // One chunk with several tokens shows no time between them.
         let chunks = self.tokens.chunks();
-        let from_chunks = |point: Option<u64>| point.map(|_| Source::Chunk);
         let record = RequestRecord {
             id: identity::hex_id(self.id),
             trace_id: self
@@ -41,18 +99,28 @@ impl Facts {
             http_status: self.http_status,
             finish_reason: self.response.finish_reason,
             t0_ns: timeline.t0(),
-            t1_ns: None,
-            t2_ns: timeline.t2(),
-            t3_ns: timeline.t3(),
+            t1_ns: points.t1,
+            t2_ns: points.t2.map(|(at, _)| at),
+            t3_ns: points.t3.map(|(at, _)| at),
             t4_ns: timeline.t4(),
-            queue_s: None,
-            prefill_s: None,
-            decode_s: timeline
-                .decode_s()
-                .filter(|_| chunks > 1 || output.is_none_or(|(tokens, _)| tokens <= 1)),
+            queue_s: seconds(timeline.t0(), points.t1),
+            prefill_s: points.prefill_s(),
+            decode_s: match points.engine_decode_s() {
+                Some(decode) => Some(decode),
+                None => timeline
+                    .decode_s()
+                    .filter(|_| chunks > 1 || output.is_none_or(|(tokens, _)| tokens <= 1)),
+            },
             tokenize_s: None,
-            ttft_s: timeline.ttft_s(),
-            tpot_s: output.and_then(|(tokens, _)| timeline.tpot_s(tokens, chunks)),
+            // What a client sees of a stream is its first chunk; a document shows none, and the engine's time stands in.
+            ttft_s: match timeline.ttft_s() {
+                None if !self.streamed => seconds(timeline.t0(), points.t2.map(|(at, _)| at)),
+                ttft => ttft,
+            },
+            tpot_s: output.and_then(|(tokens, _)| match points.engine_decode_s() {
+                Some(decode) => Timeline::tpot_of(decode, tokens, self.told.requests as usize),
+                None => timeline.tpot_s(tokens, chunks),
+            }),
             e2e_s: timeline.e2e_s(),
             input_tokens: input.map(|(n, _)| n),
             output_tokens: output.map(|(n, _)| n),
@@ -62,9 +130,9 @@ impl Facts {
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
             sources: Sources {
-                t1: None,
-                t2: from_chunks(timeline.t2()),
-                t3: from_chunks(timeline.t3()),
+                t1: points.t1.map(|_| Source::Engine),
+                t2: points.t2.map(|(_, source)| source),
+                t3: points.t3.map(|(_, source)| source),
                 input_tokens: input.map(|(_, source)| source),
                 output_tokens: output.map(|(_, source)| source),
             },

@@ -259,7 +259,7 @@ pub fn check_pairing(out: &[Observation]) -> usize {
                 check_record(finished);
             }
             Observation::Anomaly { count, .. } => assert!(*count > 0),
-            Observation::Ignore(_) => {}
+            Observation::Ignore(_) | Observation::Engine(_) | Observation::EngineMessages { .. } => {}
         }
     }
     open.values().map(|n| *n as usize).sum()
@@ -272,16 +272,27 @@ fn check_record(finished: &infertap_core::observation::Finished) {
         (&record.model, &record.engine, &record.scene),
         (&labels.model, &labels.engine, &labels.scene)
     );
-    for span in [record.decode_s, record.ttft_s, record.tpot_s, record.e2e_s]
-        .into_iter()
-        .flatten()
-    {
+    let spans = [
+        record.queue_s,
+        record.prefill_s,
+        record.decode_s,
+        record.ttft_s,
+        record.tpot_s,
+        record.e2e_s,
+    ];
+    for span in spans.into_iter().flatten() {
         assert!(span.is_finite() && span >= 0.0, "{record:?}");
     }
-    let points: Vec<_> = [record.t0_ns, record.t2_ns, record.t3_ns, record.t4_ns]
-        .into_iter()
-        .flatten()
-        .collect();
+    let points: Vec<_> = [
+        record.t0_ns,
+        record.t1_ns,
+        record.t2_ns,
+        record.t3_ns,
+        record.t4_ns,
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     assert!(points.is_sorted(), "{record:?}");
     assert!(finished.gaps.iter().all(|(gap, _)| *gap >= 0.0));
     assert_eq!(record.sources.t2.is_some(), record.t2_ns.is_some());
@@ -312,6 +323,18 @@ pub fn render(out: &[Observation]) -> String {
             Observation::Anomaly { kind, count } => writeln!(s, "anomaly {} {count}", kind.as_str()),
             Observation::Ignore(conn) => writeln!(s, "ignore {}", conn.0),
             Observation::Finished(finished) => writeln!(s, "{}", render_record(finished)),
+            Observation::EngineMessages { engine, understood } => {
+                writeln!(s, "engine messages of {engine}: {understood}")
+            }
+            Observation::Engine(report) => writeln!(
+                s,
+                "engine {} {:?} prefix {}/{} preempted {}",
+                report.engine,
+                report.load,
+                report.prefix_hit_tokens,
+                report.prefix_queried_tokens,
+                report.preemptions
+            ),
         }
         .expect("a string");
     }

@@ -141,6 +141,26 @@ catalog! {
         "Requests in flight: begun and not ended."
         source "The exchange on the socket."
         absent "Until an engine's first request of a model; removed when the engine is gone and its last request has ended.";
+    QUEUE_LENGTH: Gauge "llm_queue_length" ["model", "engine"]
+        "Requests that wait for the engine's scheduler."
+        source "The scheduler's own statistics in the engine's messages, after its last step; all engine cores together."
+        absent "Where the engine's messages are not read or tell no statistics (vLLM's --disable-log-stats); when the engine is gone.";
+    KV_CACHE_USAGE: Gauge "llm_kv_cache_usage_ratio" ["model", "engine"]
+        "Used part of the engine's key-value cache, 0 to 1."
+        source "As llm_queue_length; the mean over the engine cores."
+        absent "As llm_queue_length.";
+    PREEMPTIONS: Counter "llm_preemptions_total" ["model", "engine"]
+        "Requests that the scheduler put back into the queue because others needed their memory."
+        source "Events in the engine's messages."
+        absent "Where the engine's messages are not read; when the engine is gone.";
+    PREFIX_QUERIED: Counter "llm_prefix_cache_queried_tokens_total" ["model", "engine"]
+        "Prompt tokens that the engine looked up in its prefix cache."
+        source "As llm_queue_length."
+        absent "As llm_queue_length.";
+    PREFIX_HIT: Counter "llm_prefix_cache_hit_tokens_total" ["model", "engine"]
+        "Prompt tokens that the engine found in its prefix cache; part of llm_prefix_cache_queried_tokens_total."
+        source "As llm_queue_length."
+        absent "As llm_queue_length.";
     ENGINE_INFO: Gauge "llm_engine_info" ["engine", "model", "kind", "version", "pid", "container", "pod", "namespace", "gpus"]
         "1 for each engine that is running; its labels tell what is known of it."
         source "Discovery (procfs, cgroups). A label whose value is not known is empty; pod is the pod's UID."

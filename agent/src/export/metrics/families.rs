@@ -2,8 +2,8 @@
 //!
 //! Owns: their registration. Refuses: which series there are (`series`).
 
-use super::{catalog, config::MetricsConfig, counter_vec, gauge_vec, histogram::HistogramFamily};
-use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
+use super::{catalog, config::MetricsConfig, counter_vec, gauge_vec, histogram::HistogramFamily, options};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 /// Index of each histogram in [`Families::histograms`].
 #[derive(Clone, Copy)]
@@ -22,6 +22,16 @@ pub(super) enum Hist {
 
 pub(super) const HISTOGRAMS: usize = 10;
 
+/// The families whose values only an engine's own messages tell.
+#[derive(Clone)]
+pub(super) struct InsideFamilies {
+    pub(super) queue_length: IntGaugeVec,
+    pub(super) kv_cache_usage: GaugeVec,
+    pub(super) preemptions: IntCounterVec,
+    pub(super) prefix_queried: IntCounterVec,
+    pub(super) prefix_hit: IntCounterVec,
+}
+
 /// The families whose series belong to requests and engines.
 pub(super) struct Families {
     pub(super) requests: IntCounterVec,
@@ -32,6 +42,7 @@ pub(super) struct Families {
     pub(super) token_source: IntCounterVec,
     pub(super) histograms: [HistogramFamily; HISTOGRAMS],
     pub(super) running: IntGaugeVec,
+    pub(super) inside: InsideFamilies,
     pub(super) info: IntGaugeVec,
     pub(super) overflow_model: IntCounter,
     pub(super) overflow_scene: IntCounter,
@@ -45,6 +56,8 @@ impl Families {
             registry.register(Box::new(family.clone()))?;
             prometheus::Result::Ok(family)
         };
+        let kv_cache_usage = GaugeVec::new(options(catalog::KV_CACHE_USAGE), catalog::KV_CACHE_USAGE.labels)?;
+        registry.register(Box::new(kv_cache_usage.clone()))?;
         let overflow = counter_vec(registry, catalog::LABEL_OVERFLOW)?;
         Ok(Families {
             requests: counter_vec(registry, catalog::REQUESTS)?,
@@ -67,6 +80,13 @@ impl Families {
                 histogram(catalog::REQUEST_OUTPUT_TOKENS, &config.request_tokens_buckets)?,
             ],
             running: gauge_vec(registry, catalog::RUNNING)?,
+            inside: InsideFamilies {
+                queue_length: gauge_vec(registry, catalog::QUEUE_LENGTH)?,
+                kv_cache_usage,
+                preemptions: counter_vec(registry, catalog::PREEMPTIONS)?,
+                prefix_queried: counter_vec(registry, catalog::PREFIX_QUERIED)?,
+                prefix_hit: counter_vec(registry, catalog::PREFIX_HIT)?,
+            },
             info: gauge_vec(registry, catalog::ENGINE_INFO)?,
             overflow_model: overflow.with_label_values(&["model"]),
             overflow_scene: overflow.with_label_values(&["scene"]),

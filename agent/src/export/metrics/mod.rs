@@ -9,6 +9,7 @@ mod config;
 mod families;
 mod golden;
 mod histogram;
+mod inside;
 mod labels;
 mod openmetrics;
 mod process;
@@ -187,7 +188,11 @@ impl Metrics {
             .set(1);
 
         Ok(Metrics {
-            state: Mutex::new(State::new(config, families.running.clone())),
+            state: Mutex::new(State::new(
+                config,
+                families.running.clone(),
+                families.inside.clone(),
+            )),
             events,
             dropped,
             anomalies,
@@ -222,7 +227,9 @@ impl Metrics {
                     self.anomaly(Anomaly::TimeWentBack, refused);
                 }
                 Observation::Anomaly { kind, count } => self.anomaly(*kind, *count),
-                Observation::Ignore(_) => {}
+                Observation::Engine(report) => state.engine_report(&self.families, report),
+                // Coverage is told with its engine, by `Exporter::apply`.
+                Observation::EngineMessages { .. } | Observation::Ignore(_) => {}
             }
         }
     }

@@ -5,14 +5,15 @@
 
 use super::{
     config::MetricsConfig,
-    families::{Families, HISTOGRAMS, Hist},
+    families::{Families, HISTOGRAMS, Hist, InsideFamilies},
     histogram::{Exemplar, Histogram},
-    labels::{Capper, OTHER, descriptive},
+    inside::InsideSeries,
+    labels::{Capper, OTHER, UNKNOWN, descriptive},
     running::Running,
 };
 use infertap_core::{
     EngineInfo, Status,
-    observation::{Finished, Labels, TokenDirection},
+    observation::{EngineReport, Finished, Labels, TokenDirection},
 };
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
 use std::{
@@ -87,6 +88,7 @@ pub(super) struct State {
     scenes: Capper,
     engines: Capper,
     running: Running,
+    inside: InsideSeries,
     /// Labels as observed → index of their series. Only those that no cap has touched.
     resolved: HashMap<Labels, usize>,
     /// Model and scene as exported → index of their series; bounded by the caps.
@@ -101,12 +103,13 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(config: &MetricsConfig, running: IntGaugeVec) -> State {
+    pub(super) fn new(config: &MetricsConfig, running: IntGaugeVec, inside: InsideFamilies) -> State {
         State {
             models: Capper::new(config.max_models),
             scenes: Capper::new(config.max_scenes),
             engines: Capper::new(config.max_engines),
             running: Running::new(running),
+            inside: InsideSeries::new(inside),
             resolved: HashMap::new(),
             by_pair: HashMap::new(),
             series: Vec::new(),
@@ -332,6 +335,7 @@ impl State {
         let Some(engine) = self.engines.get(id) else {
             return Vec::new();
         };
+        self.inside.down(&engine);
         if self.running.down(&engine) {
             self.release(&engine);
         }
@@ -340,6 +344,18 @@ impl State {
             .into_iter()
             .map(|aspect| (Arc::clone(&engine), aspect))
             .collect()
+    }
+
+    /// An engine's scheduler told how it is doing. Engines past the cap are left out: gauges of several would be none's.
+    pub(super) fn engine_report(&mut self, families: &Families, report: &EngineReport) {
+        let engine = self.engines.admit(&report.engine);
+        if engine.overflow || &*engine.value == OTHER {
+            families.overflow_engine.inc();
+            return;
+        }
+        let unknown = || Arc::from(UNKNOWN);
+        let model = self.models.admit(&report.model.clone().unwrap_or_else(unknown));
+        self.inside.report(&engine.value, &model.value, report);
     }
 
     /// The label value under which an aspect of `engine` is exported.

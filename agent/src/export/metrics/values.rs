@@ -120,5 +120,8 @@ pub(super) const fn anomaly(kind: Anomaly) -> &'static str {
         Anomaly::Overlap => "Bytes that were there already, or out of order.",
         Anomaly::Evicted => "State dropped to stay within bounds (`capture.max_connections`).",
         Anomaly::TimeWentBack => "A time before one that it must follow; the duration is not observed.",
+        Anomaly::EngineMessage => {
+            "A message between an engine's own processes that fits no layout known here; see `infertap_engine_coverage`."
+        }
     }
 }

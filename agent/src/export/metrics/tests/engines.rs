@@ -63,3 +63,29 @@ fn engine_info_follows_what_is_learned() {
         "{samples:?}"
     );
 }
+
+#[test]
+fn what_the_scheduler_tells_goes_with_its_engine() {
+    let metrics = metrics();
+    let value = |family: &str| {
+        let samples = samples(&metrics, family);
+        samples
+            .first()
+            .and_then(|line| Some(line.rsplit_once(' ')?.1.to_owned()))
+    };
+    let families = [
+        ("llm_queue_length", "4"),
+        ("llm_kv_cache_usage_ratio", "0.25"),
+        ("llm_preemptions_total", "2"),
+        ("llm_prefix_cache_queried_tokens_total", "108"),
+        ("llm_prefix_cache_hit_tokens_total", "96"),
+    ];
+    metrics.apply_all(&[engine_report("vllm-8000", 3), engine_report("vllm-8000", 4)]);
+    for (family, expected) in families {
+        assert_eq!(value(family).as_deref(), Some(expected), "{family}");
+    }
+    metrics.engine_down("vllm-8000");
+    for (family, _) in families {
+        assert_eq!(value(family), None, "{family}");
+    }
+}

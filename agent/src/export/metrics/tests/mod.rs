@@ -9,7 +9,7 @@ use expect_test::expect;
 use infertap_core::{
     EngineKind, RequestRecord, Source, Status,
     event::{ConnId, Socket},
-    observation::{Finished, Labels, TokenDirection},
+    observation::{EngineLoad, EngineReport, Finished, Labels, TokenDirection},
     request::Sources,
 };
 use std::sync::Arc;
@@ -122,6 +122,22 @@ fn samples(metrics: &Metrics, family: &str) -> Vec<String> {
 }
 
 /// Metrics with a value in every family that there is.
+/// What a scheduler with `waiting` requests in its queue tells.
+fn engine_report(engine: &str, waiting: u64) -> Observation {
+    Observation::Engine(Box::new(EngineReport {
+        engine: engine.into(),
+        model: Some("smollm2".into()),
+        load: Some(EngineLoad {
+            running: 2,
+            waiting,
+            kv_cache_usage: Some(0.25),
+        }),
+        prefix_queried_tokens: 54,
+        prefix_hit_tokens: 48,
+        preemptions: 1,
+    }))
+}
+
 fn exercised(metrics: Metrics) -> Metrics {
     let info = Arc::new(engine("llama_cpp-8080", 7));
     metrics.event(&EventKind::EngineUp(Arc::clone(&info)));
@@ -138,6 +154,7 @@ fn exercised(metrics: Metrics) -> Metrics {
     observations.push(Observation::Started(labels.clone()));
     observations.push(finished(&labels, full));
     observations.push(Observation::Started(labels));
+    observations.push(engine_report("llama_cpp-8080", 3));
     metrics.apply_all(&observations);
     metrics
 }

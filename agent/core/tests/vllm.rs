@@ -1,0 +1,312 @@
+//! A vLLM engine from the inside: what libzmq put on its sockets, joined with the HTTP that its API server spoke.
+
+mod support;
+
+use infertap_abi::{Role, Transport};
+use infertap_core::{
+    EngineInfo, Event, EventKind, Observation, Pipeline, PipelineConfig, RequestRecord, Source,
+};
+use std::sync::Arc;
+use support::*;
+
+/// The response that `streams.json` is about.
+const ID: &str = "chatcmpl-1f0c7d5a9b8e4c62";
+
+struct Streams {
+    /// What the API server reads and writes on its request socket.
+    requests: (Vec<u8>, Vec<u8>),
+    /// What it reads and writes on its output socket.
+    outputs: (Vec<u8>, Vec<u8>),
+}
+
+fn streams() -> Streams {
+    let parsed: serde_json::Value =
+        serde_json::from_str(include_str!("../testdata/vllm/streams.json")).expect("valid fixtures");
+    let bytes = |at: usize, side: &str| {
+        let hex = parsed[at][side].as_str().expect("hex");
+        (0..hex.len() / 2)
+            .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hex"))
+            .collect()
+    };
+    Streams {
+        requests: (bytes(0, "in"), bytes(0, "out")),
+        outputs: (bytes(1, "in"), bytes(1, "out")),
+    }
+}
+
+fn known(version: &str) -> Pipeline {
+    let mut pipeline = Pipeline::new(PipelineConfig::default());
+    let info = EngineInfo {
+        version: Some(version.into()),
+        ..EngineInfo::clone(&engine(Some("m")))
+    };
+    pipeline.handle(
+        Event {
+            at: 0,
+            kind: EventKind::EngineUp(Arc::new(info)),
+        },
+        &mut Vec::new(),
+    );
+    pipeline
+}
+
+fn unix(conn: u64, late: bool) -> Wire {
+    let mut socket = socket(conn, Role::Accepted, late);
+    socket.transport = Transport::Unix;
+    Wire::new(socket)
+}
+
+/// In pieces as libzmq's I/O thread makes them, and smaller ones.
+fn pieces(bytes: &[u8], size: usize, at: u64, step: fn(Vec<u8>) -> Step) -> Vec<Row> {
+    bytes
+        .chunks(size)
+        .map(|piece| (at, step(piece.to_vec())))
+        .collect()
+}
+
+/// Engine times of the fixtures: queued 100.5 s, scheduled 100.75 s, first token 101 s, last 102.5 s. The milliseconds
+/// of a table begin at one second.
+fn converse(pipeline: &mut Pipeline, streamed: bool, size: usize, skip: usize) -> Vec<Observation> {
+    let streams = streams();
+    let late = skip > 0;
+    let mut http = Wire::new(socket(7, Role::Accepted, false));
+    let (mut requests, mut outputs) = (unix(8, late), unix(9, late));
+    let from = |bytes: &[u8]| bytes[skip.min(bytes.len())..].to_vec();
+    let mut out = Vec::new();
+    let mut play = |wire: &mut Wire, rows: Vec<Row>| out.extend(play_on(pipeline, wire, &rows));
+
+    play(
+        &mut requests,
+        pieces(&from(&streams.requests.0), size, 50_000, In),
+    );
+    play(&mut outputs, pieces(&from(&streams.outputs.1), size, 50_000, Out));
+    play(&mut http, vec![(99_400, In(ask()))]);
+    play(
+        &mut requests,
+        pieces(&from(&streams.requests.1), size, 99_450, Out),
+    );
+    play(&mut outputs, pieces(&from(&streams.outputs.0), size, 101_600, In));
+    let rows = if streamed {
+        let token = |content: &str, finish: &str| {
+            event(&format!(
+                r#"{{"id":"{ID}","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{{"content":"{content}"}},"finish_reason":{finish}}}]}}"#
+            ))
+        };
+        vec![
+            (100_100, Out(stream_head())),
+            (100_101, Out(token("a", "null"))),
+            (101_600, Out(token("b", "\"length\""))),
+            (101_601, Out(chunk("data: [DONE]\n\n"))),
+            (101_602, Out(text("0\r\n\r\n"))),
+        ]
+    } else {
+        let body = format!(
+            r#"{{"id":"{ID}","object":"chat.completion","model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"ab"}},"finish_reason":"length"}}],"usage":{{"prompt_tokens":54,"completion_tokens":2,"total_tokens":56}}}}"#
+        );
+        vec![(101_600, Out(json("200 OK", &body)))]
+    };
+    play(&mut http, rows);
+    check_pairing(&out);
+    out
+}
+
+fn only(out: &[Observation]) -> &RequestRecord {
+    let records = records(out);
+    assert_eq!(records.len(), 1, "{}", render(out));
+    records[0]
+}
+
+fn messages_understood(out: &[Observation]) -> Vec<bool> {
+    out.iter()
+        .filter_map(|o| match o {
+            Observation::EngineMessages { understood, .. } => Some(*understood),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn the_engine_tells_queue_prefill_decode_and_tokens() {
+    for size in [1, 100, 8192] {
+        let out = converse(&mut known("0.32.0+cpu"), true, size, 0);
+        let record = only(&out);
+        assert_eq!(
+            [record.t0_ns, record.t1_ns, record.t2_ns, record.t3_ns],
+            [100_400_000_000, 100_750_000_000, 101_000_000_000, 102_500_000_000].map(Some)
+        );
+        assert_eq!(
+            [record.queue_s, record.prefill_s, record.decode_s, record.tpot_s],
+            [0.35, 0.25, 1.5, 1.5].map(Some)
+        );
+        assert_eq!(record.ttft_s, Some(0.701), "what the client saw");
+        assert_eq!(
+            (
+                record.input_tokens,
+                record.output_tokens,
+                record.cached_input_tokens
+            ),
+            (Some(54), Some(2), Some(48))
+        );
+        let sources = record.sources;
+        assert_eq!(
+            [
+                sources.t1,
+                sources.t2,
+                sources.t3,
+                sources.input_tokens,
+                sources.output_tokens
+            ],
+            [Some(Source::Engine); 5]
+        );
+        assert_eq!(messages_understood(&out), [true]);
+    }
+}
+
+#[test]
+fn a_document_has_a_first_token_when_the_engine_tells() {
+    let out = converse(&mut known("0.32.0"), false, 8192, 0);
+    let record = only(&out);
+    assert_eq!(
+        [record.ttft_s, record.prefill_s, record.decode_s, record.tpot_s],
+        [0.6, 0.25, 1.5, 1.5].map(Some)
+    );
+    assert_eq!(record.sources.output_tokens, Some(Source::Engine));
+}
+
+#[test]
+fn the_scheduler_is_told() {
+    let out = converse(&mut known("0.32.0"), true, 8192, 0);
+    let reports: Vec<_> = out
+        .iter()
+        .filter_map(|o| match o {
+            Observation::Engine(report) => Some(report),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reports.len(), 1);
+    let report = reports[0];
+    let load = report.load.expect("told");
+    assert_eq!(
+        (load.running, load.waiting, load.kv_cache_usage),
+        (2, 5, Some(0.25))
+    );
+    assert_eq!(
+        (
+            report.prefix_queried_tokens,
+            report.prefix_hit_tokens,
+            report.preemptions
+        ),
+        (54, 48, 1)
+    );
+    assert_eq!(
+        (&*report.engine, report.model.as_deref()),
+        ("vllm-8000", Some("m"))
+    );
+}
+
+#[test]
+fn connections_that_were_open_before_are_joined() {
+    // Past the greetings and into the first message.
+    let out = converse(&mut known("0.32.0"), true, 300, 150);
+    let record = only(&out);
+    assert_eq!(
+        (record.input_tokens, record.sources.input_tokens),
+        (Some(54), Some(Source::Engine))
+    );
+    assert_eq!(messages_understood(&out), [true]);
+}
+
+#[test]
+fn an_unknown_layout_steps_down_and_is_said() {
+    let out = converse(&mut known("0.9.2"), false, 8192, 0);
+    let record = only(&out);
+    assert_eq!((record.t1_ns, record.queue_s), (None, None));
+    assert_eq!(
+        (record.input_tokens, record.sources.input_tokens),
+        (Some(54), Some(Source::Usage))
+    );
+    assert_eq!(record.incomplete, [""; 0]);
+    assert_eq!(messages_understood(&out).last(), Some(&false));
+    assert!(
+        render(&out).contains("anomaly engine_message"),
+        "{}",
+        render(&out)
+    );
+}
+
+#[test]
+fn http_on_a_unix_socket_is_http() {
+    for late in [false, true] {
+        let mut wire = unix(7, late);
+        let rows = [
+            (0, In(ask())),
+            (5, Out(stream_head())),
+            (9, Out(chunk("data: [DONE]\n\n"))),
+        ];
+        let out = play_on(&mut known("0.32.0"), &mut wire, &rows);
+        assert!(
+            matches!(out.first(), Some(Observation::Started(_))),
+            "{}",
+            render(&out)
+        );
+    }
+}
+
+#[test]
+fn a_late_unix_connection_that_turns_out_to_be_http_is_http() {
+    let mut wire = unix(7, true);
+    let rows = [(0, In(text("rest of some body"))), (5, In(ask()))];
+    let out = play_on(&mut known("0.32.0"), &mut wire, &rows);
+    assert!(
+        matches!(out.first(), Some(Observation::Started(_))),
+        "{}",
+        render(&out)
+    );
+}
+
+#[test]
+fn the_other_end_of_a_link_is_not_read() {
+    let streams = streams();
+    let mut socket = socket(8, Role::Connected, false);
+    socket.transport = Transport::Unix;
+    let out = play_on(
+        &mut known("0.32.0"),
+        &mut Wire::new(socket),
+        &[(0, In(streams.requests.1))],
+    );
+    assert_eq!(render(&out), "ignore 8\n");
+}
+
+#[test]
+fn lost_messages_leave_what_is_certain() {
+    let streams = streams();
+    let mut pipeline = known("0.32.0");
+    let (mut http, mut requests, mut outputs) = (
+        Wire::new(socket(7, Role::Accepted, false)),
+        unix(8, false),
+        unix(9, false),
+    );
+    play_on(&mut pipeline, &mut http, &[(99_400, In(ask()))]);
+    play_on(&mut pipeline, &mut requests, &[(99_450, Out(streams.requests.1))]);
+    let (seen, lost) = streams.outputs.0.split_at(500);
+    play_on(
+        &mut pipeline,
+        &mut outputs,
+        &[(100_000, In(seen.to_vec())), (100_000, LostIn(lost.to_vec()))],
+    );
+    play_on(&mut pipeline, &mut outputs, &[(101_000, In(vec![0; 40]))]);
+    let body = format!(
+        r#"{{"id":"{ID}","object":"chat.completion","model":"m","choices":[],"usage":{{"prompt_tokens":54,"completion_tokens":9,"total_tokens":63}}}}"#
+    );
+    let out = play_on(&mut pipeline, &mut http, &[(101_600, Out(json("200 OK", &body)))]);
+    let record = only(&out);
+    assert_eq!(
+        (record.input_tokens, record.sources.input_tokens),
+        (Some(54), Some(Source::Engine))
+    );
+    assert_eq!(
+        (record.output_tokens, record.sources.output_tokens),
+        (Some(9), Some(Source::Usage))
+    );
+    assert_eq!(record.t3_ns, None);
+}
