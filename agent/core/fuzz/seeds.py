@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets into seeds/TARGET/. Run it in this folder after a change."""
 import gzip
+import json
 import pathlib
 import struct
 import zlib
@@ -37,6 +38,8 @@ def record(kind, direction, payload=b"", flags=0, missing=0):
 
 
 STREAM = STREAM_HEAD + chunked(EVENTS) + b"0\r\n\r\n"
+# What libzmq put on a socket; the fuzzer takes 4096 bytes.
+REQUESTS, OUTPUTS = (bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(pathlib.Path("../testdata/vllm/streams.json").read_text()))
 OPEN, CLOSE = step(10, 0, b""), step(13, 0, b"")
 SEEDS = {
     "http1": {
@@ -76,6 +79,13 @@ SEEDS = {
         "cut": record(2, 2, b"HTTP/1.1 200 OK", missing=100) + bytes(16),
         "open": record(1, 0, flags=1),
         "exec": record(16, 0, b"llama-server\0\0\0\0"),
+    },
+    "vllm": {
+        "requests": b"\x08\x20" + REQUESTS,
+        "outputs": b"\x09\x20" + OUTPUTS,
+        "cut": b"\x03\x20" + OUTPUTS,
+        "late": b"\x0c\x20" + REQUESTS[150:],
+        "gaps": b"\x05\x20" + OUTPUTS[200:900] + GAP + OUTPUTS[909:1200] + GAP + OUTPUTS[1300:],
     },
     "pipeline": {
         "stream": OPEN + step(0, 0, REQUEST) + step(1, 0, STREAM_HEAD)
