@@ -122,7 +122,7 @@ fn moved(caller: Caller, call: &mut Call, conn: &mut Conn, ret: i64, flag: u16) 
         match unsafe { bpf_probe_read_user((call.pointer + 16) as *const [u64; 2]) } {
             Ok([iov, count]) => (call.pointer, call.count) = (iov, count),
             Err(_) => {
-                lost(DropReason::ReadFault);
+                call.header.flags |= record_flag::FAULT;
                 call.count = 0;
             }
         }
@@ -139,7 +139,10 @@ fn moved(caller: Caller, call: &mut Call, conn: &mut Conn, ret: i64, flag: u16) 
     if call.walk.rest != 0 {
         let rest = call.walk.rest as u32;
         piece(call, 0, rest, 0);
-        lost(DropReason::Budget);
+        // A fault is counted where the record is read.
+        if call.header.flags & record_flag::FAULT == 0 {
+            lost(DropReason::Budget);
+        }
     }
     if call.walk.lost != 0 {
         lost_many(DropReason::RingFull, call.walk.lost);
@@ -210,7 +213,10 @@ fn walk(call: &mut Call) {
             }
             let at = call.pointer + call.walk.next * 16;
             // SAFETY: the helper checks the user address.
-            let Ok([base, len]) = (unsafe { bpf_probe_read_user(at as *const [u64; 2]) }) else { break };
+            let Ok([base, len]) = (unsafe { bpf_probe_read_user(at as *const [u64; 2]) }) else {
+                call.header.flags |= record_flag::FAULT;
+                break;
+            };
             call.walk.next += 1;
             call.walk.base = base;
             call.walk.left = len;

@@ -43,8 +43,13 @@ pub fn process_exec(_ctx: TracePointContext) -> u32 {
 /// sched:sched_process_exit: of any thread; the process ends with its leader.
 #[tracepoint]
 pub fn process_exit(_ctx: TracePointContext) -> u32 {
-    let Some(caller) = Caller::watched() else { return 0 };
-    let _ = CALLS.remove(&caller.pid_tgid);
+    // Before the look whether it is watched: the leader may have ended, and the watching with it, before this thread.
+    let thread = Caller::current();
+    let _ = CALLS.remove(&thread.pid_tgid);
+    let _ = FORKING.remove(&thread.pid_tgid);
+    let Some(caller) = Caller::watched() else {
+        return 0;
+    };
     if caller.tid() == caller.tgid() {
         let _ = TARGETS.remove(&caller.tgid());
         tell(RecordKind::Exit, caller.tgid(), caller.tid(), 0);

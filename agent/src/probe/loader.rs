@@ -14,6 +14,8 @@ use std::path::PathBuf;
 /// The committed BPF object: built by `cargo xtask ebpf`, byte-reproducible, checked by `cargo xtask ebpf --check`.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/infertap.bpf.o");
 
+const PROCESS: &str = "process_tracepoint";
+
 /// What the loader needs to know.
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
@@ -56,8 +58,12 @@ impl Probes {
     }
 
     fn load_here(options: &ProbeOptions) -> Result<(Probes, Targets, Ring), ProbeError> {
-        let tracefs = Tracefs::for_this_thread()?;
-        let child_offset = fork_child_offset(&tracefs)?;
+        let tracefs = match Tracefs::for_this_thread() {
+            Err(error) if options.socket_probe == SocketProbe::Tracepoint => return Err(error),
+            tracefs => tracefs,
+        };
+        let processes = tracefs.and_then(|tracefs| fork_child_offset(&tracefs));
+        let child_offset = *processes.as_ref().unwrap_or(&0);
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("EVENTS", options.ring_bytes)
             .map_max_entries("FDS", options.max_connections)
@@ -73,7 +79,14 @@ impl Probes {
             take::<aya::maps::PerCpuArray<_, u64>>(&mut ebpf, "DROPS")?,
         );
         let ring = Ring::new(take::<aya::maps::RingBuf<_>>(&mut ebpf, "EVENTS")?);
-        let mut states = vec![attach_all(&mut ebpf, "process_tracepoint", PROCESS_TRACEPOINTS)?];
+        // Without it the agent runs: what came and went is found when the process table is looked at, and a forked worker
+        // is watched then.
+        let processes = processes.and_then(|_| attach_all(&mut ebpf, PROCESS, PROCESS_TRACEPOINTS));
+        let mut states = vec![processes.unwrap_or_else(|error| ProbeState {
+            probe: PROCESS,
+            up: false,
+            detail: Some(error.to_string()),
+        })];
         match options.socket_probe {
             SocketProbe::Tracepoint => {
                 states.push(attach_all(&mut ebpf, "socket_tracepoint", SOCKET_TRACEPOINTS)?);

@@ -174,7 +174,11 @@ impl Session {
                 .detail
                 .as_ref()
                 .map_or_else(String::new, |detail| format!("; {detail}"));
-            tracing::info!("probe {} is up{detail}", state.probe);
+            if state.up {
+                tracing::info!("probe {} is up{detail}", state.probe);
+            } else {
+                tracing::warn!("probe {} is not up{detail}", state.probe);
+            }
         }
         exporter.set_ready(
             false,

@@ -33,7 +33,8 @@ pub enum DropReason {
     CallTableFull = 3,
     /// User memory could not be read (paged out, or unmapped by another thread).
     ReadFault = 4,
-    /// A vector of buffers, or one call's payload, was larger than the programs walk.
+    /// A call's payload was larger than the programs walk (1 MiB, or 64 buffers), or never passed through the memory of the
+    /// process (sendfile, splice).
     Budget = 5,
 }
 

@@ -188,7 +188,7 @@ discriminants! {
         Close = 7,
         /// First use of a descriptor that the table does not know: the user side must say what it is.
         FdUnknown = 8,
-        /// A process executed a program; the payload is its 16-byte comm.
+        /// A process executed a program. Told of every process of the host.
         Exec = 16,
         /// A watched process forked; `fd` is the parent.
         Fork = 17,
