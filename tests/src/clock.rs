@@ -40,6 +40,11 @@ pub fn cores() -> usize {
 
 /// Pins the calling thread, and the threads and processes that it makes from now on, to one core.
 pub fn pin_to_core(core: usize) -> Result<()> {
+    pin_thread_to_core(0, core)
+}
+
+/// Pins a thread, by its id, to one core; 0 is the calling thread.
+pub fn pin_thread_to_core(thread: u32, core: usize) -> Result<()> {
     // SAFETY: cpu_set_t is a plain bit mask for which all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     ensure!(
@@ -48,8 +53,8 @@ pub fn pin_to_core(core: usize) -> Result<()> {
     );
     // SAFETY: `core` is within the set, as checked above.
     unsafe { libc::CPU_SET(core, &mut set) };
-    // SAFETY: `set` is a valid mask of the size that is given; 0 means the calling thread.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    // SAFETY: `set` is a valid mask of the size that is given.
+    let result = unsafe { libc::sched_setaffinity(thread as libc::pid_t, size_of_val(&set), &raw const set) };
     ensure!(
         result == 0,
         "can't pin to core {core}: {}",

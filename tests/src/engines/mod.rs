@@ -3,6 +3,7 @@
 //! Owns: installing, starting, waiting, stopping. Refuses: anything outside the engines folder. `INFERTAP_ENGINES` names
 //! another folder of the same layout to use and fill.
 
+pub mod compute;
 mod gguf;
 mod llama;
 mod python;
