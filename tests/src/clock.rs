@@ -63,6 +63,18 @@ pub fn pin_thread_to_core(thread: u32, core: usize) -> Result<()> {
     Ok(())
 }
 
+/// Gives a thread, by its id, the lowest ordinary priority.
+pub fn yield_to_others(thread: u32) -> Result<()> {
+    // SAFETY: a system call without pointers; for PRIO_PROCESS the kernel takes the id of a thread.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, 19) };
+    ensure!(
+        result == 0,
+        "can't lower a thread's priority: {}",
+        io::Error::last_os_error()
+    );
+    Ok(())
+}
+
 /// Runs the calling thread before all ordinary ones (`SCHED_FIFO`), so that it takes its times when things happen, however
 /// busy the core is. Needs root; only for threads that mostly wait.
 pub fn before_all_others() -> Result<()> {

@@ -1,6 +1,9 @@
-//! Keeps an engine's computing threads off the core that clients use.
+//! Keeps an engine's computing threads off the core that clients use, and behind the threads that read and write.
 //!
-//! Owns: finding the threads that compute, by what they use during a generation, and pinning them. Refuses: the engine's
+//! On a machine of two cores a thread that wakes to read a request may find the computing one on its core and wait for a
+//! slice of some milliseconds. That is the engine's time, not the agent's error, and it would hide the latter.
+//!
+//! Owns: finding the threads that compute, by what they use during a generation, and placing them. Refuses: the engine's
 //! other threads (they read requests and write responses, and should run wherever there is room).
 
 use crate::clock;
@@ -10,7 +13,8 @@ use std::{collections::BTreeMap, fs};
 /// Share of an engine's processor time during a generation from which a thread counts as computing.
 const SHARE: f64 = 0.4;
 
-/// Pins the threads of `root` and its descendants that compute during `generation` to `core`; returns how many.
+/// Pins the threads of `root` and its descendants that compute during `generation` to `core`, where they yield to any
+/// other; returns how many.
 pub fn keep_on_core(root: u32, core: usize, generation: impl FnOnce() -> Result<()>) -> Result<usize> {
     let before = times(root);
     generation()?;
@@ -28,6 +32,7 @@ pub fn keep_on_core(root: u32, core: usize, generation: impl FnOnce() -> Result<
     ensure!(!computing.is_empty(), "no thread of process {root} stands out");
     for thread in &computing {
         clock::pin_thread_to_core(*thread, core)?;
+        clock::yield_to_others(*thread)?;
     }
     Ok(computing.len())
 }
