@@ -130,8 +130,11 @@ impl Connection {
         if self.is_link(direction, gap, fresh, context)
             && let Some(link) = &mut self.link
         {
-            link.data(direction, gap, fresh, missing, context);
-            return if link.is_dead() {
+            // Not read when hooks are off. One that was joined is followed until it is sure that it is no HTTP.
+            if context.config.engine_hooks || link.is_unproven() {
+                link.data(direction, gap, fresh, missing, context);
+            }
+            return if link.is_dead() || !(context.config.engine_hooks || link.is_unproven()) {
                 Verdict::Ignore
             } else {
                 Verdict::Keep

@@ -150,7 +150,9 @@ impl Side {
                         false
                     }
                 };
-                if let Some(understood) = context.inside.understood(&id, outputs, understood) {
+                if context.config.engine_hooks
+                    && let Some(understood) = context.inside.understood(&id, outputs, understood)
+                {
                     context.out.push(Observation::EngineMessages {
                         engine: id,
                         understood,
@@ -173,7 +175,9 @@ fn request(
     let Request::Added(added) = reader.request(message)? else {
         return Ok(false);
     };
-    context.inside.added(id, &added);
+    if context.config.engine_hooks {
+        context.inside.added(id, &added);
+    }
     Ok(true)
 }
 
@@ -185,7 +189,9 @@ fn step(
 ) -> Result<bool, ShapeError> {
     let step = reader.step(message)?;
     let model = context.engine.and_then(|engine| engine.model.as_ref());
-    if let Some(report) = context.inside.stepped(id, model, &step) {
+    if context.config.engine_hooks
+        && let Some(report) = context.inside.stepped(id, model, &step)
+    {
         context.out.push(Observation::Engine(Box::new(report)));
     }
     Ok(!step.outputs.is_empty())

@@ -217,6 +217,40 @@ fn connections_that_were_open_before_are_joined() {
 }
 
 #[test]
+fn with_hooks_off_the_engine_tells_nothing_and_its_links_are_not_read() {
+    for (size, skip) in [(8192, 0), (300, 150)] {
+        let mut pipeline = Pipeline::new(PipelineConfig {
+            engine_hooks: false,
+            ..PipelineConfig::default()
+        });
+        let info = EngineInfo {
+            version: Some("0.32.0".into()),
+            ..EngineInfo::clone(&engine(Some("m")))
+        };
+        let at = 0;
+        let kind = EventKind::EngineUp(Arc::new(info));
+        pipeline.handle(Event { at, kind }, &mut Vec::new());
+        let out = converse(&mut pipeline, true, size, skip);
+        let record = only(&out);
+        assert_eq!(
+            (record.t1_ns, record.queue_s, record.prefill_s),
+            (None, None, None)
+        );
+        assert_eq!((record.input_tokens, record.output_tokens), (None, Some(2)));
+        assert_eq!(
+            (record.sources.t2, record.sources.t3, record.sources.output_tokens),
+            (Some(Source::Chunk), Some(Source::Chunk), Some(Source::Chunk))
+        );
+        assert_eq!(messages_understood(&out), [false; 0]);
+        let told = render(&out);
+        assert!(
+            told.contains("ignore 8\n") && told.contains("ignore 9\n"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn an_unknown_layout_steps_down_and_is_said() {
     let out = converse(&mut known("0.9.2"), false, 8192, 0);
     let record = only(&out);

@@ -43,6 +43,8 @@ pub struct Config {
     pub capture: CaptureConfig,
     /// Which processes are engines.
     pub discover: DiscoverConfig,
+    /// What is asked of engines beyond their clients' sockets.
+    pub engine: EngineConfig,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -92,6 +94,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<CaptureConfig>("capture"),
     SectionInfo::of::<DiscoverConfig>("discover"),
     SectionInfo::list_of::<RuleConfig>("discover.rule", RuleConfig::EXAMPLE),
+    SectionInfo::of::<EngineConfig>("engine"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];
@@ -125,6 +128,16 @@ pub enum SocketProbe {
 }
 
 config_section! {
+    /// What is learnt of engines beyond their clients' sockets.
+    pub struct EngineConfig {
+        /// Read what engines tell within themselves: the messages between their processes, and their calls (steps,
+        /// tokenizers). With false only the sockets of clients are read: queue and prefill times are then inferred
+        /// where they can be, and no number has the source "engine".
+        pub hooks: bool = true,
+    }
+}
+
+config_section! {
     /// The agent's own log, on standard error.
     pub struct LogConfig {
         /// "error", "warn", "info", "debug" or "trace", or a filter in the syntax of the tracing library, as in
@@ -145,12 +158,14 @@ pub enum LogFormat {
     Json,
 }
 
-impl CaptureConfig {
-    /// The bounds of the core that follow from this section.
+impl Config {
+    /// What the core is told: its bounds, and what it may use.
     pub fn pipeline(&self) -> infertap_core::PipelineConfig {
+        let capture = &self.capture;
         infertap_core::PipelineConfig {
-            max_connections: self.max_connections,
-            idle_timeout_ns: u64::try_from(self.idle_timeout.duration().as_nanos()).unwrap_or(u64::MAX),
+            max_connections: capture.max_connections,
+            idle_timeout_ns: u64::try_from(capture.idle_timeout.duration().as_nanos()).unwrap_or(u64::MAX),
+            engine_hooks: self.engine.hooks,
             ..Default::default()
         }
     }

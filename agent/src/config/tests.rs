@@ -263,9 +263,16 @@ fn the_effective_configuration_reads_back_as_itself() {
 
 #[test]
 fn the_core_gets_its_bounds() {
-    let pipeline = CaptureConfig::default().pipeline();
+    let mut config = Config::default();
+    let pipeline = config.pipeline();
     assert_eq!(
-        (pipeline.max_connections, pipeline.idle_timeout_ns),
-        (16_384, 600_000_000_000)
+        (
+            pipeline.max_connections,
+            pipeline.idle_timeout_ns,
+            pipeline.engine_hooks
+        ),
+        (16_384, 600_000_000_000, true)
     );
+    config.engine.hooks = false;
+    assert!(!config.pipeline().engine_hooks);
 }

@@ -84,7 +84,7 @@ impl Tap {
             probes,
             targets,
             ring,
-            pipeline: Pipeline::new(config.capture.pipeline()),
+            pipeline: Pipeline::new(config.pipeline()),
             exporter,
             recorder,
             hints,

@@ -17,6 +17,9 @@ pub struct PipelineConfig {
     pub max_pipelined: usize,
     /// Tokens a request whose times are kept one by one; later ones are counted but their gaps are not.
     pub max_token_times: usize,
+    /// Believe what engines tell beyond their clients' sockets: the messages between their processes, and calls within
+    /// them. Without it, no number has [`Source::Engine`](crate::Source::Engine).
+    pub engine_hooks: bool,
 }
 
 impl Default for PipelineConfig {
@@ -27,6 +30,7 @@ impl Default for PipelineConfig {
             idle_timeout_ns: 600_000_000_000,
             max_pipelined: 64,
             max_token_times: 16_384,
+            engine_hooks: true,
         }
     }
 }
