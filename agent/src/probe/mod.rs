@@ -8,7 +8,9 @@ pub mod attach;
 mod error;
 mod libc;
 mod loader;
+pub mod mapped;
 mod ring;
+pub mod symbols;
 mod targets;
 mod tracefs;
 
