@@ -2,7 +2,8 @@
 //!
 //! Owns: their list. Refuses: metric names and label caps (the exporters').
 
-use crate::{RequestRecord, Source, event::ConnId};
+use crate::{Nanos, RequestRecord, Source, event::ConnId};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// Something that did not fit. `kind` label of `infertap_anomalies_total`.
@@ -138,6 +139,9 @@ pub enum Observation {
     },
     /// An engine's scheduler told how it is doing.
     Engine(Box<EngineReport>),
+    /// An engine made a step. Steps of one engine core come in order, but may be told later than the requests that ended
+    /// with them: what a step held can take the messages of those after it to know.
+    Step(Box<EngineStep>),
     /// Whether the messages between an engine's own processes are understood; told when it changes.
     EngineMessages {
         /// Engine instance id.
@@ -167,7 +171,7 @@ pub struct EngineReport {
 }
 
 /// How busy an engine is: all its engine cores together.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct EngineLoad {
     /// Requests that run.
     pub running: u64,
@@ -175,6 +179,71 @@ pub struct EngineLoad {
     pub waiting: u64,
     /// Used part of the key-value cache, 0 to 1; the mean over the engine cores.
     pub kv_cache_usage: Option<f64>,
+}
+
+/// One pass of an engine over a batch of requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineStep {
+    /// Engine instance id.
+    pub engine: Arc<str>,
+    /// The model that it is known to serve.
+    pub model: Option<Arc<str>>,
+    /// When it began; absent where nothing tells whether the engine worked all the time before `end`.
+    pub start: Option<Nanos>,
+    /// When its tokens existed.
+    pub end: Nanos,
+    /// What it did; absent where requests may have been in it of which nothing is known.
+    pub kind: Option<StepKind>,
+    /// Prompt tokens that it computed.
+    pub prefill_tokens: Option<u64>,
+    /// Tokens that it gave to requests which had one before; several a request with speculative decoding.
+    pub decode_tokens: Option<u64>,
+    /// Requests in it: the batch size.
+    pub requests: Option<u64>,
+    /// Where all this comes from.
+    pub source: Source,
+}
+
+impl EngineStep {
+    /// `end` − `start`, seconds.
+    pub fn seconds(&self) -> Option<f64> {
+        Some(self.end.checked_sub(self.start?)? as f64 / 1e9)
+    }
+}
+
+/// What a step did for the requests in it. `kind` label of `llm_engine_step_seconds` and `llm_batch_size`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StepKind {
+    /// Read prompts only.
+    Prefill,
+    /// Generated only.
+    Decode,
+    /// Both.
+    Mixed,
+}
+
+impl StepKind {
+    /// Every kind, in label order.
+    pub const ALL: [StepKind; 3] = [StepKind::Prefill, StepKind::Decode, StepKind::Mixed];
+
+    /// That of a step in which so many requests read their prompt and so many generated; `None`: nothing did.
+    pub const fn of(prefilling: u64, decoding: u64) -> Option<StepKind> {
+        match (prefilling, decoding) {
+            (0, 0) => None,
+            (_, 0) => Some(StepKind::Prefill),
+            (0, _) => Some(StepKind::Decode),
+            _ => Some(StepKind::Mixed),
+        }
+    }
+
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StepKind::Prefill => "prefill",
+            StepKind::Decode => "decode",
+            StepKind::Mixed => "mixed",
+        }
+    }
 }
 
 /// A finished request with what does not belong in its record.

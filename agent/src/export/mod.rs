@@ -11,7 +11,7 @@ pub use http::{BindError, ServerConfig, bind};
 pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
 
-use infertap_core::{EngineInfo, Observation};
+use infertap_core::{EngineInfo, Observation, observation::EngineLoad};
 use metrics::{MetricsError, lock};
 use serde::Serialize;
 use std::{
@@ -29,13 +29,15 @@ pub struct Readiness {
 }
 
 /// An engine as `/api/v1/engines` tells it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EngineStatus {
     /// What discovery knows.
     #[serde(flatten)]
     pub info: Arc<EngineInfo>,
     /// Aspect → observed, as in `infertap_engine_coverage`.
     pub coverage: BTreeMap<&'static str, bool>,
+    /// How busy it is, where its scheduler tells, as it told last.
+    pub load: Option<EngineLoad>,
 }
 
 /// Metrics, recent requests, engines and readiness, behind one port. All methods take `&self` and may be called from any
@@ -79,6 +81,13 @@ impl Exporter {
                 Observation::EngineMessages { engine, understood } => {
                     self.engine_coverage(engine, "engine_messages", *understood);
                 }
+                Observation::Engine(report) => {
+                    if let (Some(load), Some(engine)) =
+                        (report.load, lock(&self.engines).get_mut(&report.engine))
+                    {
+                        engine.load = Some(load);
+                    }
+                }
                 _ => {}
             }
         }
@@ -93,6 +102,7 @@ impl Exporter {
             .or_insert_with(|| EngineStatus {
                 info: Arc::clone(info),
                 coverage: BTreeMap::new(),
+                load: None,
             });
     }
 

@@ -94,6 +94,7 @@ impl Tally {
             Observation::Anomaly { kind, count } => *self.anomalies.entry(*kind).or_default() += count,
             Observation::Tokens { .. }
             | Observation::Engine(_)
+            | Observation::Step(_)
             | Observation::EngineMessages { .. }
             | Observation::Ignore(_) => {}
         }

@@ -259,6 +259,10 @@ pub fn check_pairing(out: &[Observation]) -> usize {
                 check_record(finished);
             }
             Observation::Anomaly { count, .. } => assert!(*count > 0),
+            Observation::Step(step) => {
+                assert!(step.start.is_none_or(|start| start <= step.end), "{step:?}");
+                assert_ne!(step.requests, Some(0), "{step:?}");
+            }
             Observation::Ignore(_) | Observation::Engine(_) | Observation::EngineMessages { .. } => {}
         }
     }
@@ -334,6 +338,17 @@ pub fn render(out: &[Observation]) -> String {
                 report.prefix_hit_tokens,
                 report.prefix_queried_tokens,
                 report.preemptions
+            ),
+            Observation::Step(step) => writeln!(
+                s,
+                "step of {} {:?} to {} with {:?} requests, {:?} + {:?} tokens, {:?} s",
+                step.engine,
+                step.kind,
+                step.end,
+                step.requests,
+                step.prefill_tokens,
+                step.decode_tokens,
+                step.seconds()
             ),
         }
         .expect("a string");

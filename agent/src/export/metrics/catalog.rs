@@ -161,6 +161,18 @@ catalog! {
         "Prompt tokens that the engine found in its prefix cache; part of llm_prefix_cache_queried_tokens_total."
         source "As llm_queue_length."
         absent "As llm_queue_length.";
+    SCHEDULED: Gauge "llm_requests_scheduled" ["model", "engine"]
+        "Requests that the engine's scheduler runs: those in flight that neither wait for it nor are outside of it."
+        source "As llm_queue_length."
+        absent "As llm_queue_length.";
+    ENGINE_STEP: Histogram "llm_engine_step_seconds" ["engine", "kind"]
+        "Duration of the engine's steps, each one pass over a batch of requests. kind is prefill, decode, mixed, or unknown."
+        source "The engine's messages or calls, one observation a step: from its start, or the end of the step before when the engine was busy since, to its end."
+        absent "Where neither is read; for steps whose start is not known; when the engine is gone.";
+    BATCH_SIZE: Histogram "llm_batch_size" ["engine", "kind"]
+        "Requests in a step of the engine. kind as in llm_engine_step_seconds."
+        source "As llm_engine_step_seconds."
+        absent "Where neither is read; for steps in which other requests may have been; when the engine is gone.";
     ENGINE_INFO: Gauge "llm_engine_info" ["engine", "model", "kind", "version", "pid", "container", "pod", "namespace", "gpus"]
         "1 for each engine that is running; its labels tell what is known of it."
         source "Discovery (procfs, cgroups). A label whose value is not known is empty; pod is the pod's UID."

@@ -39,6 +39,11 @@ const TOKENS: &[f64] = &[
     1_048_576.0,
 ];
 
+const STEP: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
 config_section! {
     /// Labels and histogram buckets of /metrics. A label has a hard cap on its values, which bounds the number of
     /// series; past it a value becomes "other", which infertap_label_overflow_total counts. Buckets are given by their
@@ -68,6 +73,10 @@ config_section! {
         pub tokenize_buckets: Vec<f64> = TOKENIZER.to_vec(),
         /// Buckets of llm_request_input_tokens and llm_request_output_tokens, tokens.
         pub request_tokens_buckets: Vec<f64> = TOKENS.to_vec(),
+        /// Buckets of llm_engine_step_seconds, seconds.
+        pub engine_step_buckets: Vec<f64> = STEP.to_vec(),
+        /// Buckets of llm_batch_size, requests.
+        pub batch_size_buckets: Vec<f64> = BATCH.to_vec(),
     }
 }
 
@@ -93,7 +102,7 @@ impl MetricsConfig {
     }
 
     /// Every list of buckets, by key.
-    pub(super) fn buckets(&self) -> [(&'static str, &[f64]); 9] {
+    pub(super) fn buckets(&self) -> [(&'static str, &[f64]); 11] {
         [
             ("ttft_buckets", &self.ttft_buckets),
             ("tpot_buckets", &self.tpot_buckets),
@@ -104,6 +113,8 @@ impl MetricsConfig {
             ("decode_buckets", &self.decode_buckets),
             ("tokenize_buckets", &self.tokenize_buckets),
             ("request_tokens_buckets", &self.request_tokens_buckets),
+            ("engine_step_buckets", &self.engine_step_buckets),
+            ("batch_size_buckets", &self.batch_size_buckets),
         ]
     }
 }

@@ -26,10 +26,13 @@ pub(super) const HISTOGRAMS: usize = 10;
 #[derive(Clone)]
 pub(super) struct InsideFamilies {
     pub(super) queue_length: IntGaugeVec,
+    pub(super) scheduled: IntGaugeVec,
     pub(super) kv_cache_usage: GaugeVec,
     pub(super) preemptions: IntCounterVec,
     pub(super) prefix_queried: IntCounterVec,
     pub(super) prefix_hit: IntCounterVec,
+    pub(super) step: HistogramFamily,
+    pub(super) batch_size: HistogramFamily,
 }
 
 /// The families whose series belong to requests and engines.
@@ -82,10 +85,13 @@ impl Families {
             running: gauge_vec(registry, catalog::RUNNING)?,
             inside: InsideFamilies {
                 queue_length: gauge_vec(registry, catalog::QUEUE_LENGTH)?,
+                scheduled: gauge_vec(registry, catalog::SCHEDULED)?,
                 kv_cache_usage,
                 preemptions: counter_vec(registry, catalog::PREEMPTIONS)?,
                 prefix_queried: counter_vec(registry, catalog::PREFIX_QUERIED)?,
                 prefix_hit: counter_vec(registry, catalog::PREFIX_HIT)?,
+                step: histogram(catalog::ENGINE_STEP, &config.engine_step_buckets)?,
+                batch_size: histogram(catalog::BATCH_SIZE, &config.batch_size_buckets)?,
             },
             info: gauge_vec(registry, catalog::ENGINE_INFO)?,
             overflow_model: overflow.with_label_values(&["model"]),

@@ -95,6 +95,11 @@ impl HistogramFamily {
         child
     }
 
+    /// Ends the series with these label values.
+    pub(crate) fn remove(&self, values: &[Arc<str>]) {
+        lock(&self.0.children).remove(values);
+    }
+
     /// Exemplars of the child with these labels, one a bucket, `+Inf` last.
     pub(crate) fn exemplars(&self, labels: &[proto::LabelPair]) -> Option<Vec<Option<Exemplar>>> {
         let values: Option<Vec<Arc<str>>> = self

@@ -228,6 +228,10 @@ impl Metrics {
                 }
                 Observation::Anomaly { kind, count } => self.anomaly(*kind, *count),
                 Observation::Engine(report) => state.engine_report(&self.families, report),
+                Observation::Step(step) => {
+                    let refused = state.engine_step(&self.families, step);
+                    self.anomaly(Anomaly::TimeWentBack, refused);
+                }
                 // Coverage is told with its engine, by `Exporter::apply`.
                 Observation::EngineMessages { .. } | Observation::Ignore(_) => {}
             }

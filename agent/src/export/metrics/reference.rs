@@ -6,10 +6,11 @@
 use super::{
     catalog::{CATALOG, Definition, unit},
     config::MetricsConfig,
+    labels::UNKNOWN,
     values::{self, AgentLoss},
 };
 use infertap_abi::DropReason;
-use infertap_core::{Anomaly, Status};
+use infertap_core::{Anomaly, Status, observation::StepKind};
 use std::fmt::Write;
 
 const HEAD: &str = "# Metrics
@@ -122,9 +123,15 @@ fn values(out: &mut String) -> std::fmt::Result {
     let kernel = DropReason::ALL.map(|reason| (reason.label(), values::kernel_drop(reason)));
     let agent = AgentLoss::ALL.map(|loss| (loss.as_str(), values::agent_loss(loss)));
     let anomalies = Anomaly::ALL.map(|kind| (kind.as_str(), values::anomaly(kind)));
-    let tables: [(&str, &[Rows<'_>]); 4] = [
+    let steps = StepKind::ALL.map(|kind| (kind.as_str(), values::step_kind(kind)));
+    let unknown = [(UNKNOWN, values::UNKNOWN_STEP)];
+    let tables: [(&str, &[Rows<'_>]); 5] = [
         ("`status` of `llm_requests_total`", &[&statuses]),
         ("`source` of `llm_token_source_total`", &[&sources]),
+        (
+            "`kind` of `llm_engine_step_seconds` and `llm_batch_size`",
+            &[&steps, &unknown],
+        ),
         ("`reason` of `infertap_events_dropped_total`", &[&kernel, &agent]),
         ("`kind` of `infertap_anomalies_total`", &[&anomalies]),
     ];

@@ -13,7 +13,7 @@ use super::{
 };
 use infertap_core::{
     EngineInfo, Status,
-    observation::{EngineReport, Finished, Labels, TokenDirection},
+    observation::{EngineReport, EngineStep, Finished, Labels, TokenDirection},
 };
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
 use std::{
@@ -294,12 +294,10 @@ impl State {
     }
 
     pub(super) fn engine_up(&mut self, families: &Families, info: &EngineInfo) {
-        let engine = self.engines.admit(&info.id);
-        if engine.overflow || &*engine.value == OTHER {
-            families.overflow_engine.inc();
+        let Some(engine) = self.own_engine(families, &info.id) else {
             return;
-        }
-        self.running.up(&engine.value);
+        };
+        self.running.up(&engine);
         let model = info.model.as_ref().map(|model| self.models.admit(model));
         if model.as_ref().is_some_and(|model| model.overflow) {
             families.overflow_model.inc();
@@ -307,7 +305,7 @@ impl State {
         let text = |value: &Option<String>| value.as_deref().map(descriptive).unwrap_or_default();
         // In the order of the definition's labels.
         let values = vec![
-            engine.value.to_string(),
+            engine.to_string(),
             model.map(|model| model.value.to_string()).unwrap_or_default(),
             info.kind.as_str().to_owned(),
             text(&info.version),
@@ -348,14 +346,27 @@ impl State {
 
     /// An engine's scheduler told how it is doing. Engines past the cap are left out: gauges of several would be none's.
     pub(super) fn engine_report(&mut self, families: &Families, report: &EngineReport) {
-        let engine = self.engines.admit(&report.engine);
+        if let Some(engine) = self.own_engine(families, &report.engine) {
+            let unknown = || Arc::from(UNKNOWN);
+            let model = self.models.admit(&report.model.clone().unwrap_or_else(unknown));
+            self.inside.report(&engine, &model.value, report);
+        }
+    }
+
+    /// An engine made a step. Answers how many durations were refused. Engines past the cap are left out.
+    pub(super) fn engine_step(&mut self, families: &Families, step: &EngineStep) -> u64 {
+        self.own_engine(families, &step.engine)
+            .map_or(0, |engine| self.inside.step(&engine, step))
+    }
+
+    /// The engine's label value, when it has one of its own.
+    fn own_engine(&mut self, families: &Families, id: &Arc<str>) -> Option<Arc<str>> {
+        let engine = self.engines.admit(id);
         if engine.overflow || &*engine.value == OTHER {
             families.overflow_engine.inc();
-            return;
+            return None;
         }
-        let unknown = || Arc::from(UNKNOWN);
-        let model = self.models.admit(&report.model.clone().unwrap_or_else(unknown));
-        self.inside.report(&engine.value, &model.value, report);
+        Some(engine.value)
     }
 
     /// The label value under which an aspect of `engine` is exported.

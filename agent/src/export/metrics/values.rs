@@ -4,7 +4,7 @@
 //! that is not explained does not compile.
 
 use infertap_abi::DropReason;
-use infertap_core::{Anomaly, Source, Status};
+use infertap_core::{Anomaly, Source, Status, observation::StepKind};
 
 /// Why the user side lost an event; `reason` of `infertap_events_dropped_total`, beside the kernel's [`DropReason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,17 @@ pub(super) const fn source(source: Source) -> &'static str {
         Source::Estimate => "Inferred.",
     }
 }
+
+pub(super) const fn step_kind(kind: StepKind) -> &'static str {
+    match kind {
+        StepKind::Prefill => "Prompts were read, wholly or in part; nothing else.",
+        StepKind::Decode => "Every request in it got tokens after its first.",
+        StepKind::Mixed => "Both: prompts were read while others generated.",
+    }
+}
+
+/// What the unknown kind means.
+pub(super) const UNKNOWN_STEP: &str = "Requests may have been in it of which the engine's messages tell nothing, as while a long prompt is read in pieces.";
 
 pub(super) const fn kernel_drop(reason: DropReason) -> &'static str {
     match reason {

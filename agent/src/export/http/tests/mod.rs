@@ -5,7 +5,7 @@ mod limits;
 use super::*;
 use crate::export::{
     MetricsConfig,
-    metrics::tests::{engine, finished, labels, record, request},
+    metrics::tests::{engine, engines::engine_report, finished, labels, record, request},
 };
 use infertap_core::Status;
 use serde_json::{Value, json};
@@ -172,14 +172,19 @@ async fn engines_come_and_go() {
     server.exporter.engine_up(&Arc::new(engine("llama_cpp-8080", 8)));
     server.exporter.engine_coverage("vllm-8000", "socket", true);
     server.exporter.engine_coverage("vllm-8000", "tls", false);
+    server
+        .exporter
+        .apply(&[engine_report("vllm-8000", 3), engine_report("gone", 1)]);
     server.exporter.engine_up(&Arc::new(engine("vllm-8000", 9)));
     let engines = get(server.address, "/api/v1/engines").await.json();
     assert_eq!(engines["engines"][0]["id"], "llama_cpp-8080");
+    assert_eq!(engines["engines"][0]["load"], json!(null));
     assert_eq!(
         engines["engines"][1],
         json!({
             "id": "vllm-8000", "kind": "llama_cpp", "model": "smollm2", "version": "b6000", "pid": 9, "pids": [9],
             "ports": [8080], "container": null, "pod_uid": null, "coverage": {"socket": true, "tls": false},
+            "load": {"running": 2, "waiting": 3, "kv_cache_usage": 0.25},
         })
     );
     server.exporter.engine_down("vllm-8000");

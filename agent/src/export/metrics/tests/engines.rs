@@ -1,6 +1,38 @@
 //! Series that come and go with engines.
 
 use super::*;
+use infertap_core::observation::{EngineLoad, EngineReport, EngineStep, StepKind};
+
+/// What a scheduler with `waiting` requests in its queue tells.
+pub(crate) fn engine_report(engine: &str, waiting: u64) -> Observation {
+    Observation::Engine(Box::new(EngineReport {
+        engine: engine.into(),
+        model: Some("smollm2".into()),
+        load: Some(EngineLoad {
+            running: 2,
+            waiting,
+            kv_cache_usage: Some(0.25),
+        }),
+        prefix_queried_tokens: 54,
+        prefix_hit_tokens: 48,
+        preemptions: 1,
+    }))
+}
+
+/// A step that ended at 1.04 s.
+pub(super) fn engine_step(engine: &str, kind: Option<StepKind>, start: Option<u64>) -> EngineStep {
+    EngineStep {
+        engine: engine.into(),
+        model: Some("smollm2".into()),
+        start,
+        end: 1_040_000_000,
+        kind,
+        prefill_tokens: None,
+        decode_tokens: None,
+        requests: Some(4),
+        source: infertap_core::Source::Engine,
+    }
+}
 
 #[test]
 fn running_requests_are_paired_and_go_with_their_engine() {
@@ -75,6 +107,7 @@ fn what_the_scheduler_tells_goes_with_its_engine() {
     };
     let families = [
         ("llm_queue_length", "4"),
+        ("llm_requests_scheduled", "2"),
         ("llm_kv_cache_usage_ratio", "0.25"),
         ("llm_preemptions_total", "2"),
         ("llm_prefix_cache_queried_tokens_total", "108"),
@@ -88,4 +121,48 @@ fn what_the_scheduler_tells_goes_with_its_engine() {
     for (family, _) in families {
         assert_eq!(value(family), None, "{family}");
     }
+}
+
+#[test]
+fn steps_are_timed_and_sized_by_kind() {
+    let metrics = metrics();
+    let step = |kind, start, requests| {
+        Observation::Step(Box::new(EngineStep {
+            requests,
+            ..engine_step("vllm-8000", kind, start)
+        }))
+    };
+    metrics.apply_all(&[
+        step(Some(StepKind::Decode), Some(1_000_000_000), Some(3)),
+        step(Some(StepKind::Decode), Some(1_000_000_000), Some(5)),
+        // Neither when it began nor who was in it is known.
+        step(Some(StepKind::Prefill), None, None),
+        step(None, Some(1_000_000_000), None),
+        step(Some(StepKind::Mixed), Some(2_000_000_000), None),
+    ]);
+    let golden = metrics.golden();
+    let sums: Vec<&str> = golden
+        .lines()
+        .filter(|line| line.contains("_sum{") || line.contains("_count{"))
+        .collect();
+    assert_eq!(
+        sums,
+        [
+            r#"llm_batch_size_sum{engine="vllm-8000",kind="decode"} 8"#,
+            r#"llm_batch_size_count{engine="vllm-8000",kind="decode"} 2"#,
+            r#"llm_engine_step_seconds_sum{engine="vllm-8000",kind="decode"} 0.08"#,
+            r#"llm_engine_step_seconds_count{engine="vllm-8000",kind="decode"} 2"#,
+            r#"llm_engine_step_seconds_sum{engine="vllm-8000",kind="unknown"} 0.04"#,
+            r#"llm_engine_step_seconds_count{engine="vllm-8000",kind="unknown"} 1"#,
+        ]
+    );
+    let refused = samples(&metrics, "infertap_anomalies_total")
+        .into_iter()
+        .find(|line| line.contains("time_went_back"));
+    assert!(
+        refused.is_some_and(|line| line.ends_with(" 1")),
+        "it ended before it began"
+    );
+    metrics.engine_down("vllm-8000");
+    assert!(!metrics.golden().contains("vllm-8000"));
 }

@@ -1,15 +1,16 @@
 //! Tests of the metrics through their façade: requests, events and losses; fixtures for the other tests.
 
 mod caps;
-mod engines;
+pub(crate) mod engines;
 mod exposition;
 
 use super::*;
+use engines::{engine_report, engine_step};
 use expect_test::expect;
 use infertap_core::{
     EngineKind, RequestRecord, Source, Status,
     event::{ConnId, Socket},
-    observation::{EngineLoad, EngineReport, Finished, Labels, TokenDirection},
+    observation::{Finished, Labels, StepKind, TokenDirection},
     request::Sources,
 };
 use std::sync::Arc;
@@ -122,22 +123,6 @@ fn samples(metrics: &Metrics, family: &str) -> Vec<String> {
 }
 
 /// Metrics with a value in every family that there is.
-/// What a scheduler with `waiting` requests in its queue tells.
-fn engine_report(engine: &str, waiting: u64) -> Observation {
-    Observation::Engine(Box::new(EngineReport {
-        engine: engine.into(),
-        model: Some("smollm2".into()),
-        load: Some(EngineLoad {
-            running: 2,
-            waiting,
-            kv_cache_usage: Some(0.25),
-        }),
-        prefix_queried_tokens: 54,
-        prefix_hit_tokens: 48,
-        preemptions: 1,
-    }))
-}
-
 fn exercised(metrics: Metrics) -> Metrics {
     let info = Arc::new(engine("llama_cpp-8080", 7));
     metrics.event(&EventKind::EngineUp(Arc::clone(&info)));
@@ -155,6 +140,8 @@ fn exercised(metrics: Metrics) -> Metrics {
     observations.push(finished(&labels, full));
     observations.push(Observation::Started(labels));
     observations.push(engine_report("llama_cpp-8080", 3));
+    let step = engine_step("llama_cpp-8080", Some(StepKind::Mixed), Some(1_000_000_000));
+    observations.push(Observation::Step(Box::new(step)));
     metrics.apply_all(&observations);
     metrics
 }
