@@ -4,7 +4,7 @@
 
 use aya_obj::{Object, ProgramSection};
 use infertap::probe::{OBJECT, attach};
-use infertap_abi::{Conn, DropReason, FdKey, Target};
+use infertap_abi::{CallFrames, CallKey, Conn, DropReason, FdKey, Target};
 use std::collections::BTreeSet;
 
 fn object() -> Object {
@@ -38,13 +38,20 @@ fn every_tracepoint_program_is_attached_and_every_attached_one_exists() {
 }
 
 #[test]
-fn every_libc_program_is_attached_and_every_attached_one_exists() {
-    let entries = attach::SOCKET_LIBC.iter().map(|spec| spec.program);
+fn every_uprobe_program_is_attached_and_every_attached_one_exists() {
+    let calls = attach::CALLS.iter();
+    let entries = attach::SOCKET_LIBC
+        .iter()
+        .map(|spec| spec.program)
+        .chain(calls.clone().map(|spec| spec.enter));
     assert_eq!(
         programs(|s| matches!(s, ProgramSection::UProbe { .. })),
         names(entries)
     );
-    let exits = attach::SOCKET_LIBC.iter().filter_map(|spec| spec.exit);
+    let exits = attach::SOCKET_LIBC
+        .iter()
+        .filter_map(|spec| spec.exit)
+        .chain(calls.filter_map(|spec| spec.leave));
     assert_eq!(
         programs(|s| matches!(s, ProgramSection::URetProbe { .. })),
         names(exits)
@@ -87,6 +94,7 @@ fn the_maps_are_the_named_ones_with_the_abi_s_layouts() {
     assert_eq!(layout("FDS"), (size_of::<FdKey>(), 8));
     assert_eq!(layout("CONNS"), (8, size_of::<Conn>()));
     assert_eq!(layout("DROPS"), (4, 8));
+    assert_eq!(layout("FRAMES"), (size_of::<CallKey>(), size_of::<CallFrames>()));
     assert_eq!(object.maps["DROPS"].max_entries() as usize, DropReason::ALL.len());
 }
 

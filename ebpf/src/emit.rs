@@ -22,7 +22,7 @@ struct Record<const N: usize> {
 
 /// Wake-up flags, without a branch: each branch here is one more path through every step of the payload loops.
 #[inline(always)]
-fn flags() -> u64 {
+pub fn flags() -> u64 {
     let batches = EVENTS.query(AVAILABLE) / WAKE_AT;
     let any = (batches | batches.wrapping_neg()) >> 63;
     NO_WAKEUP + any * (FORCE_WAKEUP - NO_WAKEUP)

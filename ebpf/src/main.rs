@@ -1,4 +1,4 @@
-//! BPF programs of infertap: sockets and processes of watched engines.
+//! BPF programs of infertap: sockets, processes and function calls of watched engines.
 //!
 //! Owns: which bytes reach the ring buffer. Refuses: their meaning (the core's) and which processes are watched (the
 //! agent's: it writes `TARGETS`). No kernel structure is read, so there is no CO-RE and no kernel header; the helpers
@@ -9,6 +9,7 @@
 mod call;
 mod descriptor;
 mod emit;
+mod engine;
 mod maps;
 mod payload;
 mod process;

@@ -1,8 +1,8 @@
 //! Maps: their names, kinds and default sizes. The loader may resize them; the contract test holds both to these names.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{HashMap, PerCpuArray, RingBuf};
-use infertap_abi::{Conn, DropReason, FdKey, Target};
+use aya_ebpf::maps::{HashMap, LruHashMap, PerCpuArray, RingBuf};
+use infertap_abi::{CallFrames, CallKey, Conn, DropReason, FdKey, Target};
 
 use crate::call::Call;
 
@@ -21,6 +21,11 @@ pub static CONNS: HashMap<u64, Conn> = HashMap::with_max_entries(65536, 0);
 /// Thread → the call it is in.
 #[map]
 pub static CALLS: HashMap<u64, Call> = HashMap::with_max_entries(16384, 0);
+
+/// Thread and function → its calls of that function that have not returned. The least recently used go first: those
+/// are calls that an exception ended, of threads that are gone.
+#[map]
+pub static FRAMES: LruHashMap<CallKey, CallFrames> = LruHashMap::with_max_entries(4096, 0);
 
 /// Threads of watched processes that are forking a process (not a thread).
 #[map]

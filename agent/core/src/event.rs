@@ -3,7 +3,10 @@
 //! Owns: the decoding of records, with every field checked. Refuses: interpretation of the bytes.
 
 use crate::{EngineInfo, Nanos};
-use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, Transport, record_flag};
+use infertap_abi::{
+    CALL_ARGS, CALL_HEAD, Direction, Function, HEADER_LEN, RecordHeader, RecordKind, Role, Transport,
+    record_flag,
+};
 use std::sync::Arc;
 
 /// Identity of a connection, unique while one agent runs.
@@ -50,6 +53,27 @@ pub struct Closed {
     /// The process had been told that its peer is gone (end of stream, or a failed call). [`EventKind::Eof`] and
     /// [`EventKind::Error`] said so before, unless they were lost.
     pub peer_gone: bool,
+}
+
+/// A call of a function. [`Event::at`] is `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// Process (thread group), initial PID namespace.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Which function.
+    pub function: Function,
+    /// When it was entered.
+    pub begin: Nanos,
+    /// When it returned; `begin` where its return is not probed.
+    pub end: Nanos,
+    /// Its first arguments, as they stood in registers: the upper half of a narrower one is not defined.
+    pub args: [u64; CALL_ARGS],
+    /// What it returned, as it stood in the register; `None` where its return is not probed.
+    pub ret: Option<u64>,
+    /// What was captured; empty when user memory could not be read.
+    pub bytes: &'a [u8],
 }
 
 /// What happened.
@@ -111,6 +135,8 @@ pub enum EventKind<'a> {
         /// Process.
         tgid: u32,
     },
+    /// A process of an engine called a function that is probed.
+    Call(Call<'a>),
     /// Discovery found an engine, or learned more about one that it had found (same id).
     EngineUp(Arc<EngineInfo>),
     /// All processes of an engine are gone.
@@ -218,6 +244,7 @@ impl<'a> Event<'a> {
                 child: header.tgid,
             },
             RecordKind::Exit => EventKind::Exit { tgid: header.tgid },
+            RecordKind::Call => EventKind::Call(call(&header, bytes)?),
         };
         Ok(Event {
             at: header.ts_ns,
@@ -232,6 +259,34 @@ impl<'a> Event<'a> {
             kind: EventKind::Exit { tgid },
         }
     }
+}
+
+fn call<'a>(header: &RecordHeader, payload: &'a [u8]) -> Result<Call<'a>, DecodeError> {
+    let function = Function::try_from(header.fd).map_err(|e| DecodeError::Unknown {
+        field: "function",
+        value: e.0,
+    })?;
+    let (head, bytes) = payload
+        .split_first_chunk::<CALL_HEAD>()
+        .ok_or(DecodeError::Length {
+            captured: header.captured,
+            len: header.len,
+            actual: payload.len(),
+        })?;
+    let mut args = [0; CALL_ARGS];
+    for (arg, word) in args.iter_mut().zip(head.as_chunks().0) {
+        *arg = u64::from_le_bytes(*word);
+    }
+    Ok(Call {
+        tgid: header.tgid,
+        tid: header.tid,
+        function,
+        begin: header.offset.min(header.ts_ns),
+        end: header.ts_ns,
+        args,
+        ret: (header.flags & record_flag::ENTERED == 0).then_some(header.conn_id),
+        bytes,
+    })
 }
 
 #[cfg(test)]
@@ -290,6 +345,59 @@ mod tests {
             panic!("not a close")
         };
         assert_eq!((closed.bytes_in, closed.bytes_out), ((1 << 32) + 7, 1 << 40));
+    }
+
+    #[test]
+    fn a_call_has_its_arguments_and_what_was_captured() {
+        let mut header = RecordHeader {
+            kind: RecordKind::Call as u16,
+            ts_ns: 9_000,
+            offset: 2_000,
+            conn_id: 0xffff_ffff_ffff_fffe,
+            fd: Function::LlamaTokenize as u32,
+            captured: 34,
+            len: 34,
+            tgid: 5,
+            tid: 6,
+            ..Default::default()
+        };
+        let record = |header: &RecordHeader| {
+            let mut record = header.to_bytes().to_vec();
+            record.extend((1..=4u64).flat_map(u64::to_le_bytes));
+            record.extend(b"xy\0\0");
+            record
+        };
+        let bytes = record(&header);
+        let EventKind::Call(call) = Event::decode(&bytes).expect("valid").kind else {
+            panic!("not a call")
+        };
+        let expected = Call {
+            tgid: 5,
+            tid: 6,
+            function: Function::LlamaTokenize,
+            begin: 2_000,
+            end: 9_000,
+            args: [1, 2, 3, 4],
+            ret: Some(0xffff_ffff_ffff_fffe),
+            bytes: b"xy",
+        };
+        assert_eq!(call, expected);
+        header.flags = record_flag::ENTERED;
+        let bytes = record(&header);
+        assert!(
+            matches!(Event::decode(&bytes).expect("valid").kind, EventKind::Call(call) if call.ret.is_none())
+        );
+        header.captured = 31;
+        assert!(matches!(
+            Event::decode(&record(&header)),
+            Err(DecodeError::Length { captured: 31, .. })
+        ));
+        (header.captured, header.fd) = (32, 0xffff);
+        let unknown = DecodeError::Unknown {
+            field: "function",
+            value: 0xffff,
+        };
+        assert_eq!(Event::decode(&record(&header)).unwrap_err(), unknown);
     }
 
     #[test]

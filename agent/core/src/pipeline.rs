@@ -108,7 +108,7 @@ impl Pipeline {
                 self.dropped.forget(closed.socket.conn);
             }
             // A slow client shows as time in the write; the descriptor is the agent's business.
-            EventKind::Stall(_) | EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
+            EventKind::Stall(_) | EventKind::FdUnknown(_) | EventKind::Exec { .. } | EventKind::Call(_) => {}
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {
                     self.anomalies.add(Anomaly::Evicted);

@@ -1,5 +1,7 @@
 //! Which program goes where: tables, read by the loader, by `infertap doctor` and by the contract test.
 
+use infertap_abi::Function;
+
 /// One tracepoint and the program that goes on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracepointSpec {
@@ -24,6 +26,17 @@ pub struct LibcSpec {
     pub symbol: &'static str,
     /// Without it the probe is not up.
     pub required: bool,
+}
+
+/// One function of engines or tokenizers, and the programs that go on it wherever it is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallSpec {
+    /// What its records say that it is.
+    pub function: Function,
+    /// Program at entry.
+    pub enter: &'static str,
+    /// Program at return; without one, the entry makes the record.
+    pub leave: Option<&'static str>,
 }
 
 const fn enter(program: &'static str, name: &'static str) -> TracepointSpec {
@@ -202,5 +215,62 @@ pub const SOCKET_LIBC: &[LibcSpec] = &[
     optional(io("libc_sendfile", "sendfile64")),
 ];
 
-/// Maps that the user side opens.
-pub const MAPS: &[&str] = &["TARGETS", "FDS", "CONNS", "CALLS", "FORKING", "DROPS", "EVENTS"];
+const fn call(function: Function, enter: &'static str, leave: &'static str) -> CallSpec {
+    CallSpec {
+        function,
+        enter,
+        leave: Some(leave),
+    }
+}
+
+const fn entry(function: Function, enter: &'static str) -> CallSpec {
+    CallSpec {
+        function,
+        enter,
+        leave: None,
+    }
+}
+
+/// Engine family: functions of engines and tokenizers.
+pub const CALLS: &[CallSpec] = &[
+    call(Function::LlamaDecode, "call_llama_decode", "return_llama_decode"),
+    call(
+        Function::LlamaProcess,
+        "call_llama_process",
+        "return_llama_process",
+    ),
+    call(
+        Function::LlamaTokenize,
+        "call_llama_tokenize",
+        "return_llama_tokenize",
+    ),
+    call(
+        Function::LlamaTaskId,
+        "call_llama_task_id",
+        "return_llama_task_id",
+    ),
+    entry(Function::LlamaTaskDefer, "call_llama_task_defer"),
+    call(
+        Function::LlamaSlotLaunch,
+        "call_llama_slot_launch",
+        "return_llama_slot_launch",
+    ),
+    entry(Function::LlamaSlotToken, "call_llama_slot_token"),
+    entry(Function::LlamaSlotRelease, "call_llama_slot_release"),
+    entry(Function::LlamaUpdateSlots, "call_llama_update_slots"),
+    call(
+        Function::HfTokenizersEncode,
+        "call_hf_tokenizers_encode",
+        "return_hf_tokenizers_encode",
+    ),
+    call(
+        Function::TiktokenEncode,
+        "call_tiktoken_encode",
+        "return_tiktoken_encode",
+    ),
+];
+
+/// Maps that the user side opens, or whose layout it knows.
+pub const MAPS: &[&str] = &[
+    "TARGETS", "FDS", "CONNS", "CALLS", "FRAMES", "FORKING", "DROPS", "EVENTS",
+];

@@ -19,6 +19,9 @@ pub const PIECE_LARGE: usize = 16384;
 /// connection was first seen, and `len` how many stream bytes it stands for; `captured ≤ len` of them follow. So a
 /// reader sees exactly which bytes it did not get, whether they were over the budget or lost with a full ring.
 ///
+/// For [`RecordKind::Call`], see [`crate::Function`]: `ts_ns` is when the function returned (or was entered, where its
+/// return is not probed), `offset` when it was entered, `conn_id` what it returned, and `fd` which it is.
+///
 /// For [`RecordKind::Close`], `offset` is how many bytes were written in all, and `len` and `call_len` are the lower
 /// and upper half of how many were read: a lost last piece shows too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,6 +146,8 @@ pub mod record_flag {
     /// peer is gone. Tells so again,
     /// in case that record was lost.
     pub const PEER_GONE: u16 = 16;
+    /// On a call: its return is not probed, and the record was made when it was entered.
+    pub const ENTERED: u16 = 256;
 }
 
 /// An integer that is no discriminant of the enum it was read for.
@@ -194,6 +199,8 @@ discriminants! {
         Fork = 17,
         /// The last thread of a watched process ended.
         Exit = 18,
+        /// A watched process called a function that is probed; see [`crate::Function`].
+        Call = 32,
     }
 }
 

@@ -77,7 +77,7 @@ pub enum MetricsError {
 }
 
 /// Kinds of events, in the order of [`kind_index`].
-const EVENT_KINDS: [&str; 13] = [
+const EVENT_KINDS: [&str; 14] = [
     "open",
     "data",
     "eof",
@@ -91,6 +91,7 @@ const EVENT_KINDS: [&str; 13] = [
     "exit",
     "engine_up",
     "engine_down",
+    "call",
 ];
 
 const fn kind_index(kind: &EventKind<'_>) -> usize {
@@ -108,6 +109,7 @@ const fn kind_index(kind: &EventKind<'_>) -> usize {
         EventKind::Exit { .. } => 10,
         EventKind::EngineUp(_) => 11,
         EventKind::EngineDown { .. } => 12,
+        EventKind::Call(_) => 13,
     }
 }
 

@@ -68,6 +68,8 @@ impl Blanker {
                 self.connections.remove(&header.conn_id);
                 payload.fill(0);
             }
+            // Numbers alone: arguments, addresses, ids, counts. A function that captures text must be blanked here.
+            (Ok(RecordKind::Call), _) => {}
             // The name of a program.
             (Ok(RecordKind::Exec), _) => {}
             _ => payload.fill(0),
