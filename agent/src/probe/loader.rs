@@ -1,6 +1,7 @@
 //! Loads the committed BPF object, attaches its programs, hands out its maps.
 
 use super::attach::{LibcSpec, PROCESS_TRACEPOINTS, SOCKET_LIBC, SOCKET_TRACEPOINTS, TracepointSpec};
+use super::calls::Calls;
 use super::targets::abi;
 use super::{ProbeError, ProbeState, Ring, Targets, Tracefs, fork_child_offset, libc};
 use crate::config::SocketProbe;
@@ -10,6 +11,7 @@ use aya::{Ebpf, EbpfLoader};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// The committed BPF object: built by `cargo xtask ebpf`, byte-reproducible, checked by `cargo xtask ebpf --check`.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/infertap.bpf.o");
@@ -37,6 +39,7 @@ pub struct Probes {
     procfs: PathBuf,
     libc_links: HashMap<u32, Vec<(&'static str, UProbeLinkId)>>,
     states: Vec<ProbeState>,
+    calls: Calls,
 }
 
 impl Probes {
@@ -111,6 +114,7 @@ impl Probes {
             procfs: options.procfs.clone(),
             libc_links: HashMap::new(),
             states,
+            calls: Calls::default(),
         };
         Ok((probes, targets, ring))
     }
@@ -189,6 +193,27 @@ impl Probes {
         if let Some(links) = self.libc_links.remove(&pid) {
             self.detach(links);
         }
+        self.calls.forget(&mut self.ebpf, pid);
+    }
+
+    /// Looks for functions of engines and tokenizers in what `pid` has mapped, and attaches to them.
+    pub fn attach_calls(&mut self, pid: u32, now: Instant) {
+        self.calls.look(&mut self.ebpf, &self.procfs, pid, now);
+    }
+
+    /// Processes whose mappings should be looked at again with [`Probes::attach_calls`].
+    pub fn calls_due(&self, now: Instant) -> Vec<u32> {
+        self.calls.due(now)
+    }
+
+    /// What became known of the probes on functions since this was last asked.
+    pub fn take_call_news(&mut self) -> Vec<ProbeState> {
+        self.calls.take_news()
+    }
+
+    /// Each aspect of [`super::functions::ASPECTS`], and whether the calls of these processes cover it.
+    pub fn calls_cover(&self, pids: &[u32]) -> Vec<(&'static str, bool)> {
+        self.calls.coverage(pids)
     }
 }
 
@@ -213,7 +238,7 @@ fn tracepoint<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Trac
     })
 }
 
-fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, ProbeError> {
+pub(super) fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, ProbeError> {
     let program = ebpf.program_mut(name).ok_or(ProbeError::Missing {
         kind: "program",
         name,
@@ -224,7 +249,7 @@ fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, 
     })
 }
 
-fn load_uprobe(ebpf: &mut Ebpf, name: &'static str) -> Result<(), ProbeError> {
+pub(super) fn load_uprobe(ebpf: &mut Ebpf, name: &'static str) -> Result<(), ProbeError> {
     match uprobe(ebpf, name)?.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
         Err(source) => Err(ProbeError::Attach {

@@ -5,7 +5,9 @@
 //! the end of the process, however it ends: nothing is pinned.
 
 pub mod attach;
+mod calls;
 mod error;
+pub mod functions;
 mod libc;
 mod loader;
 pub mod mapped;

@@ -3,6 +3,7 @@
 //! Owns: the order of these steps, and the kernel side's questions and housekeeping. Refuses: everything that waits, but
 //! for the ring.
 
+mod calls;
 mod watched;
 
 use super::watch::Hint;
@@ -14,7 +15,7 @@ use crate::probe::{Probes, Ring, Targets};
 use crate::recording::Recorder;
 use infertap_abi::{DropReason, RecordHeader, record_flag};
 use infertap_core::event::Socket;
-use infertap_core::{Event, EventKind, Observation, Pipeline};
+use infertap_core::{EngineKind, Event, EventKind, Observation, Pipeline};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
@@ -68,6 +69,11 @@ pub(super) struct Tap {
     recorder_lost: u64,
     /// Processes that should be watched and can't be, and why: what `/readyz` tells.
     troubles: BTreeMap<u32, String>,
+    /// Calls within engines are probed.
+    hooks: bool,
+    kinds: HashMap<Arc<str>, EngineKind>,
+    /// What was told last of engines' coverage by calls.
+    calls_told: HashMap<(Arc<str>, &'static str), bool>,
 }
 
 impl Tap {
@@ -95,6 +101,9 @@ impl Tap {
             drops_told: HashMap::new(),
             recorder_lost: 0,
             troubles: BTreeMap::new(),
+            hooks: config.engine.hooks,
+            kinds: HashMap::new(),
+            calls_told: HashMap::new(),
         }
     }
 
@@ -141,6 +150,7 @@ impl Tap {
                 counted = Instant::now();
                 self.read_counters();
                 self.retry();
+                self.look_for_calls();
                 if let Some(failure) = self.recorder.as_ref().and_then(Recorder::failure) {
                     let _ = end.send(format!("recording failed: {failure}"));
                     return self.finish();
@@ -198,6 +208,7 @@ impl Tap {
                 Duty::Answer(socket) => self.targets.answer(&socket),
                 Duty::Forked(child) => {
                     self.targets.inherited(child);
+                    self.first_look_for_calls(child);
                     self.probes.attach_process(child)
                 }
                 Duty::Executed(pid) => {

@@ -49,6 +49,8 @@ impl Tap {
             }
         }
         self.exporter.engine_coverage(&info.id, "socket", covered);
+        self.kinds.insert(Arc::clone(&info.id), info.kind);
+        self.tell_calls();
         for note in &engine.notes {
             tracing::info!("{}: {note}", info.id);
         }
@@ -71,6 +73,7 @@ impl Tap {
         {
             Ok(sockets) => {
                 tracing::info!("{engine}: watching process {pid}, {sockets} sockets open already");
+                self.first_look_for_calls(pid);
                 self.trouble(pid, None);
                 true
             }
@@ -125,6 +128,8 @@ impl Tap {
             },
         );
         self.publish();
+        self.kinds.remove(id);
+        self.forget_calls(id);
         self.exporter.engine_down(id);
     }
 
