@@ -73,6 +73,10 @@ pub(crate) fn decide(evidence: Evidence) -> Status {
         Status::ServerError
     };
     match evidence.end {
+        // Nothing said that it was whole, and nobody was left to read it: llama.cpp ends what it drops by an empty 200.
+        End::Complete if evidence.client_gone && !evidence.whole && !evidence.finish_reason => {
+            Status::Cancelled
+        }
         End::Complete => Status::Ok,
         // Many clients hang up on `[DONE]`, before the last chunk of the framing is written.
         _ if evidence.whole => Status::Ok,
@@ -276,9 +280,17 @@ mod tests {
                 Evidence {
                     end: End::Complete,
                     client_gone: true,
-                    ..none
+                    ..whole
                 },
                 Status::Ok,
+            ),
+            (
+                Evidence {
+                    end: End::Complete,
+                    client_gone: true,
+                    ..none
+                },
+                Status::Cancelled,
             ),
             (
                 Evidence {
