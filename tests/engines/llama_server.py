@@ -1,4 +1,5 @@
-"""A llama.cpp server in one process: llama_server.py MODEL.gguf NAME PORT, with the Python that has xllamacpp."""
+"""A llama.cpp server in one process: llama_server.py MODEL.gguf NAME PORT [PARAMETER=NUMBER...], with the Python that has
+xllamacpp."""
 
 import signal
 import sys
@@ -15,6 +16,9 @@ params.n_ctx = 16384
 params.n_parallel = 4
 params.cpuparams.n_threads = 1
 params.endpoint_metrics = True
+for setting in sys.argv[4:]:
+    parameter, number = setting.split("=")
+    setattr(params, parameter, int(number))
 server = xllamacpp.Server(params)
 print("listening on", server.listening_address, flush=True)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

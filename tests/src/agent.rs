@@ -30,13 +30,18 @@ pub struct Record {
     pub http_status: Option<u16>,
     pub finish_reason: Option<String>,
     pub t0_ns: Option<u64>,
+    pub t1_ns: Option<u64>,
     pub t2_ns: Option<u64>,
     pub t3_ns: Option<u64>,
     pub t4_ns: Option<u64>,
+    pub queue_s: Option<f64>,
+    pub prefill_s: Option<f64>,
+    pub decode_s: Option<f64>,
     pub ttft_s: Option<f64>,
     pub e2e_s: Option<f64>,
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
+    pub cached_input_tokens: Option<u64>,
     pub chunks: u64,
     pub request_bytes: u64,
     pub response_bytes: u64,
@@ -48,6 +53,9 @@ pub struct Record {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the documented JSON shape")]
 pub struct Sources {
+    pub t1: Option<String>,
+    pub t2: Option<String>,
+    pub t3: Option<String>,
     pub input_tokens: Option<String>,
     pub output_tokens: Option<String>,
 }

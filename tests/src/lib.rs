@@ -1,6 +1,7 @@
 //! What the live tests, the demo and the benchmarks share: scripted servers, load clients, engine set-up, comparison
 //! of the agent's records with a client's own truth.
 
+pub mod accuracy;
 pub mod agent;
 pub mod bpf_census;
 pub mod bpf_stamp;

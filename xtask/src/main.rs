@@ -3,6 +3,7 @@
 //! Owns: the command line. Refuses: doing any of the work; what live tests and the demo share lives in
 //! `infertap-tests`.
 
+mod accuracy;
 mod bench;
 mod bless;
 mod build;
@@ -37,6 +38,8 @@ enum Command {
     Test(test::Args),
     /// Measure throughput, live overhead and memory
     Bench(bench::Args),
+    /// Compare the agent with a real engine's own account of a load that makes it queue; fails where a bound is broken
+    Accuracy(accuracy::Args),
     /// Run every fuzz target for a while
     Fuzz(fuzz::Args),
     /// Rewrite the expectations of snapshot and golden tests
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Accuracy(args) => accuracy::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bless(args) => bless::run(&args),
         Command::Tidy(args) => tidy::run(&args),

@@ -35,7 +35,6 @@ mod tokens;
 pub mod wire;
 
 pub use engine::{EngineInfo, EngineKind};
-pub use engines::Engines;
 pub use event::{Event, EventKind};
 pub use observation::{Anomaly, Observation};
 pub use pipeline::{Pipeline, PipelineConfig, PipelineStats};

@@ -6,12 +6,13 @@
 pub mod compute;
 mod gguf;
 mod llama;
-mod python;
+pub(crate) mod python;
 mod vllm;
 
 use crate::{child::Child, http, scripted::Address};
 use anyhow::{Context, Result};
 use std::{
+    ffi::OsString,
     fs::{self, File},
     net::TcpListener,
     path::{Path, PathBuf},
@@ -72,6 +73,10 @@ pub struct Start {
     pub port: u16,
     /// Where its log goes; inside the engines folder by default.
     pub log: Option<PathBuf>,
+    /// More arguments for its command line: vLLM's options, or `name=number` for a member of llama.cpp's parameters.
+    pub arguments: Vec<String>,
+    /// More variables for its environment.
+    pub environment: Vec<(String, OsString)>,
 }
 
 /// A running engine. Ends when dropped.
@@ -88,10 +93,13 @@ impl Engine {
     /// Starts an installed engine and waits until it serves.
     pub fn start(kind: Kind, folder: &Path, start: &Start) -> Result<Engine> {
         let port = if start.port == 0 { free_port()? } else { start.port };
-        let (command, limit) = match kind {
+        let (mut command, limit) = match kind {
             Kind::Llama => (llama::command(folder, port), Duration::from_mins(2)),
             Kind::Vllm => (vllm::command(folder, port), Duration::from_mins(10)),
         };
+        command
+            .args(&start.arguments)
+            .envs(start.environment.iter().map(|(name, value)| (name, value)));
         let log = start
             .log
             .clone()

@@ -112,7 +112,7 @@ pub(super) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// A Python file of this crate.
-pub(super) fn script(name: &str) -> PathBuf {
+pub(crate) fn script(name: &str) -> PathBuf {
     let manifest =
         std::env::var_os("INFERTAP_TESTS_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(manifest).join("engines").join(name)

@@ -23,6 +23,8 @@ pub struct Connection {
     received: u64,
     /// Nap after each `recv`: a client that does not keep up.
     slow_us: u64,
+    /// When to leave, whatever has come by then.
+    leave_ns: Option<u64>,
 }
 
 impl Connection {
@@ -38,6 +40,7 @@ impl Connection {
             last_recv_ns: 0,
             received: 0,
             slow_us: 0,
+            leave_ns: None,
         })
     }
 
@@ -90,10 +93,15 @@ impl Connection {
     /// Receives the response of the earliest request that has none yet.
     pub fn receive(&mut self, plan: &Plan, truth: &mut ClientTruth) {
         let before = self.received - (self.buffer.len() - self.used) as u64;
+        self.leave_ns = plan.leave_after_ms.map(|ms| truth.sent_ns + ms * 1_000_000);
         match receive(self, plan.cancel_after, truth) {
             Ok(Received { outcome, reusable }) => {
                 truth.outcome = outcome;
                 truth.reusable = reusable && !plan.close && outcome == Outcome::Complete;
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                truth.outcome = Outcome::Cancelled;
+                truth.reusable = false;
             }
             Err(error) => truth.error = Some(error.to_string()),
         }
@@ -155,7 +163,16 @@ impl Connection {
         self.last_recv_ns
     }
 
+    /// Whether it is `deadline_ns` before anything else comes.
+    fn nothing_until(&self, deadline_ns: u64) -> bool {
+        let left = deadline_ns.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
+        left == 0 || self.socket.is_quiet(i32::try_from(left).unwrap_or(i32::MAX))
+    }
+
     fn fill(&mut self) -> io::Result<bool> {
+        if self.leave_ns.is_some_and(|leave| self.nothing_until(leave)) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         self.buffer.drain(..self.used);
         self.used = 0;
         let old = self.buffer.len();

@@ -10,7 +10,8 @@ mod truth;
 
 pub use connection::Connection;
 pub use plan::{Mix, Plan, mixed};
-pub use truth::{ClientTruth, Outcome};
+pub(crate) use plan::{SplitMix, WORDS};
+pub use truth::{ClientTruth, Outcome, Timings};
 
 use crate::{clock, scripted::Address};
 use std::{

@@ -21,6 +21,8 @@ pub struct Plan {
     pub trace_id: Option<String>,
     /// Leave after this many content-bearing chunks.
     pub cancel_after: Option<usize>,
+    /// Leave this many milliseconds after sending, however far the response is.
+    pub leave_after_ms: Option<u64>,
     /// Ask the server to close.
     pub close: bool,
     /// Send the body chunked, in pieces of this size.
@@ -38,6 +40,7 @@ impl Plan {
             headers: Vec::new(),
             trace_id: None,
             cancel_after: None,
+            leave_after_ms: None,
             close: false,
             chunked: None,
         }
@@ -192,7 +195,8 @@ fn one(mix: &Mix, index: usize, random: &mut SplitMix) -> Plan {
     }
 }
 
-const WORDS: &[&str] = &[
+/// What prompts are made of.
+pub(crate) const WORDS: &[&str] = &[
     "the",
     "quick",
     "brown",
@@ -228,10 +232,10 @@ fn prompt(index: usize, words: usize, random: &mut SplitMix) -> String {
 }
 
 /// The splitmix64 generator: seeded, so that a run can be repeated.
-struct SplitMix(u64);
+pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -239,11 +243,11 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    fn between(&mut self, (low, high): (usize, usize)) -> usize {
+    pub(crate) fn between(&mut self, (low, high): (usize, usize)) -> usize {
         low + self.below((high.saturating_sub(low) + 1) as u64) as usize
     }
 }

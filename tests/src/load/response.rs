@@ -167,6 +167,13 @@ fn ids_and_usage(object: &Value, truth: &mut ClientTruth) {
     if let Some(usage) = object.get("usage").filter(|usage| usage.is_object()) {
         truth.prompt_tokens = usage["prompt_tokens"].as_u64();
         truth.completion_tokens = usage["completion_tokens"].as_u64();
+        truth.cached_tokens = usage["prompt_tokens_details"]["cached_tokens"].as_u64();
+    }
+    if let Some(timings) = object
+        .get("timings")
+        .and_then(|value| serde::Deserialize::deserialize(value).ok())
+    {
+        truth.timings = Some(timings);
     }
 }
 

@@ -17,6 +17,20 @@ pub enum Outcome {
     Broken,
 }
 
+/// What llama.cpp says of one request at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of llama.cpp's JSON")]
+pub struct Timings {
+    /// Prompt tokens that were in the slot's cache.
+    #[serde(default)]
+    pub cache_n: u64,
+    /// Prompt tokens that were computed.
+    pub prompt_n: u64,
+    pub prompt_ms: f64,
+    pub predicted_n: u64,
+    pub predicted_ms: f64,
+}
+
 /// One request, by the client's clock (CLOCK_MONOTONIC nanoseconds).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClientTruth {
@@ -44,6 +58,12 @@ pub struct ClientTruth {
     pub prompt_tokens: Option<u64>,
     /// `usage.completion_tokens`.
     pub completion_tokens: Option<u64>,
+    /// `usage.prompt_tokens_details.cached_tokens`.
+    #[serde(default)]
+    pub cached_tokens: Option<u64>,
+    /// llama.cpp's `timings`.
+    #[serde(default)]
+    pub timings: Option<Timings>,
     /// The stream held an error object.
     pub stream_error: bool,
     /// Request bytes on the wire.
@@ -75,6 +95,8 @@ impl ClientTruth {
             last_ns: 0,
             prompt_tokens: None,
             completion_tokens: None,
+            cached_tokens: None,
+            timings: None,
             stream_error: false,
             request_bytes: 0,
             response_bytes: 0,

@@ -3,23 +3,20 @@
 //! Owns: flags and both lengths. Refuses: bodies.
 
 /// Another part of the same message follows.
-pub const MORE: u8 = 1;
+pub(super) const MORE: u8 = 1;
 /// The length has eight bytes.
 pub(super) const LONG: u8 = 2;
 /// A command, not a message.
-pub const COMMAND: u8 = 4;
+pub(super) const COMMAND: u8 = 4;
 
 /// Lengths past this are taken for a misread byte: no frame is that large.
 const MAX_LEN: u64 = 1 << 40;
 
 /// What the bytes at a frame's start say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameHeader {
-    /// A frame.
+pub(super) enum FrameHeader {
     Frame {
-        /// [`MORE`] and [`COMMAND`] among them.
         flags: u8,
-        /// Bytes of its body.
         len: u64,
         /// Bytes of the header.
         taken: usize,
@@ -31,8 +28,7 @@ pub enum FrameHeader {
 }
 
 impl FrameHeader {
-    /// Reads the header that `bytes` begin with.
-    pub fn read(bytes: &[u8]) -> FrameHeader {
+    pub(super) fn read(bytes: &[u8]) -> FrameHeader {
         let Some((&flags, rest)) = bytes.split_first() else {
             return FrameHeader::Short;
         };

@@ -2,7 +2,6 @@
 //! bytes are split.
 
 mod conversations;
-mod links;
 
 use super::*;
 use conversations::{Exchange, Plan, SECRETS, exchange, plan, text};
