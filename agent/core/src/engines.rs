@@ -10,9 +10,9 @@ use std::{collections::HashMap, sync::Arc};
 const MAX_ENGINES: usize = 1024;
 const MAX_PROCESSES: usize = 65_536;
 
-/// The map.
+/// The map from processes to the engines that they are of.
 #[derive(Debug, Default)]
-pub(crate) struct Engines {
+pub struct Engines {
     by_id: HashMap<Arc<str>, Arc<EngineInfo>>,
     owners: HashMap<u32, Arc<str>>,
     epoch: u64,
@@ -20,16 +20,17 @@ pub(crate) struct Engines {
 
 impl Engines {
     /// Changes whenever an answer of [`Engines::of`] may.
-    pub(crate) fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    pub(crate) fn of(&self, tgid: u32) -> Option<Arc<EngineInfo>> {
+    /// The engine of a process.
+    pub fn of(&self, tgid: u32) -> Option<Arc<EngineInfo>> {
         self.by_id.get(self.owners.get(&tgid)?).cloned()
     }
 
     /// An engine was found, or more is known of it. `false` when the bounds leave no room for all of it.
-    pub(crate) fn up(&mut self, engine: Arc<EngineInfo>) -> bool {
+    pub fn up(&mut self, engine: Arc<EngineInfo>) -> bool {
         self.epoch += 1;
         if let Some(before) = self.by_id.get(&engine.id) {
             // Forked processes that discovery has not seen yet stay; those that it no longer lists go.
@@ -52,14 +53,14 @@ impl Engines {
     }
 
     /// An engine is gone.
-    pub(crate) fn down(&mut self, id: &str) {
+    pub fn down(&mut self, id: &str) {
         self.epoch += 1;
         self.by_id.remove(id);
         self.owners.retain(|_, engine| **engine != *id);
     }
 
     /// Processes of an engine, ascending.
-    pub(crate) fn tgids(&self, id: &str) -> Vec<u32> {
+    pub fn tgids(&self, id: &str) -> Vec<u32> {
         let mut tgids: Vec<u32> = self
             .owners
             .iter()
@@ -71,7 +72,7 @@ impl Engines {
     }
 
     /// A process of an engine has a child, which serves with it. `false` when the bounds leave no room.
-    pub(crate) fn fork(&mut self, parent: u32, child: u32) -> bool {
+    pub fn fork(&mut self, parent: u32, child: u32) -> bool {
         let Some(engine) = self.owners.get(&parent).cloned() else {
             return true;
         };
@@ -84,7 +85,7 @@ impl Engines {
     }
 
     /// A process ended.
-    pub(crate) fn exit(&mut self, tgid: u32) {
+    pub fn exit(&mut self, tgid: u32) {
         if self.owners.remove(&tgid).is_some() {
             self.epoch += 1;
         }

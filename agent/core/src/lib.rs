@@ -35,6 +35,7 @@ mod tokens;
 pub mod wire;
 
 pub use engine::{EngineInfo, EngineKind};
+pub use engines::Engines;
 pub use event::{Event, EventKind};
 pub use observation::{Anomaly, Observation};
 pub use pipeline::{Pipeline, PipelineConfig, PipelineStats};

@@ -270,8 +270,18 @@ impl Writer {
                 self.totals.payload_bytes += record.len().saturating_sub(HEADER_LEN) as u64;
                 self.sink.frame(&Frame::Record(&record))
             }
-            Message::EngineUp { at, engine } => self.sink.frame(&Frame::EngineUp { at, engine }),
-            Message::EngineDown { at, engine } => self.sink.frame(&Frame::EngineDown { at, engine }),
+            Message::EngineUp { at, engine } => {
+                if let Some(blanker) = &mut self.blanker {
+                    blanker.engine_up(Arc::clone(&engine));
+                }
+                self.sink.frame(&Frame::EngineUp { at, engine })
+            }
+            Message::EngineDown { at, engine } => {
+                if let Some(blanker) = &mut self.blanker {
+                    blanker.engine_down(&engine);
+                }
+                self.sink.frame(&Frame::EngineDown { at, engine })
+            }
             Message::Drops { at, reason, count } => {
                 self.totals.dropped += count;
                 self.sink.frame(&Frame::Drops { at, reason, count })

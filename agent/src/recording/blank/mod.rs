@@ -7,18 +7,24 @@
 mod body;
 mod head;
 mod json;
+mod link;
 mod marks;
 mod members;
+mod packed;
 mod side;
 mod sse;
 #[cfg(test)]
 mod tests;
 mod words;
 
-use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, record_flag};
+use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, Transport, record_flag};
+use infertap_core::wire::zmtp;
+use infertap_core::{EngineInfo, EngineKind, Engines};
+use link::Link;
 use marks::Told;
 use side::Side;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Connections whose place is kept; past it the least recently active quarter is forgotten, and blanked whole until
 /// a message begins.
@@ -29,12 +35,18 @@ const MAX_CONNECTIONS: usize = 16_384;
 pub struct Blanker {
     connections: HashMap<u64, Connection>,
     clock: u64,
+    /// Whose layouts the messages between an engine's processes have.
+    engines: Engines,
 }
 
 #[derive(Debug, Default)]
 struct Connection {
     input: Option<Side>,
     output: Option<Side>,
+    /// It is between an engine's own processes, and no HTTP.
+    link: Option<Box<Link>>,
+    /// Some of its bytes were seen.
+    begun: bool,
     used: u64,
 }
 
@@ -42,6 +54,16 @@ impl Blanker {
     /// A blanker that has seen no connection.
     pub fn new() -> Blanker {
         Blanker::default()
+    }
+
+    /// Discovery found an engine, or learned more about one.
+    pub fn engine_up(&mut self, engine: Arc<EngineInfo>) {
+        self.engines.up(engine);
+    }
+
+    /// An engine is gone.
+    pub fn engine_down(&mut self, engine: &str) {
+        self.engines.down(engine);
     }
 
     /// Blanks one record in place: a [`RecordHeader`] and the bytes that it says were captured. A record that does not
@@ -70,6 +92,14 @@ impl Blanker {
             }
             // Numbers alone: arguments, addresses, ids, counts. A function that captures text must be blanked here.
             (Ok(RecordKind::Call), _) => {}
+            (Ok(RecordKind::Fork), _) => {
+                self.engines.fork(header.fd, header.tgid);
+                payload.fill(0);
+            }
+            (Ok(RecordKind::Exit), _) => {
+                self.engines.exit(header.tgid);
+                payload.fill(0);
+            }
             // The name of a program.
             (Ok(RecordKind::Exec), _) => {}
             _ => payload.fill(0),
@@ -83,6 +113,13 @@ impl Blanker {
         self.clock += 1;
         let connection = self.connections.entry(header.conn_id).or_default();
         connection.used = self.clock;
+        let engine = self.engines.of(header.tgid);
+        connection.settle(header, direction, payload, engine.as_deref());
+        if let Some(link) = &mut connection.link {
+            let version = engine.as_ref().and_then(|engine| engine.version.as_deref());
+            link.piece(direction, header.offset, u64::from(header.len), payload, version);
+            return;
+        }
         let (side, other) = match direction {
             Direction::In => (&mut connection.input, &mut connection.output),
             _ => (&mut connection.output, &mut connection.input),
@@ -116,6 +153,40 @@ impl Blanker {
         let (_, bound, _) = used.select_nth_unstable(quarter);
         let bound = *bound;
         self.connections.retain(|_, connection| connection.used > bound);
+    }
+}
+
+impl Connection {
+    /// What the first bytes make of it, judged as the core does. Joined in the middle of a message they may mislead; the
+    /// start of an HTTP message then sets that right, as long as nothing else was understood.
+    fn settle(
+        &mut self,
+        header: &RecordHeader,
+        direction: Direction,
+        bytes: &[u8],
+        engine: Option<&EngineInfo>,
+    ) {
+        let http = match direction {
+            Direction::In => side::begins_request(bytes),
+            _ => bytes.starts_with(b"HTTP/1."),
+        };
+        if http && self.link.as_ref().is_some_and(|link| link.is_unproven()) {
+            self.link = None;
+            return;
+        }
+        if self.begun || bytes.is_empty() {
+            return;
+        }
+        self.begun = true;
+        let accepted = Role::try_from(header.role_bits()) == Ok(Role::Accepted);
+        if !accepted || engine.map(|engine| engine.kind) != Some(EngineKind::Vllm) {
+            return;
+        }
+        let joined = header.flags & record_flag::LATE != 0 || header.offset > 0;
+        let unix = Transport::try_from(header.transport) == Ok(Transport::Unix);
+        if (joined && unix && !http) || (!joined && zmtp::is_signature(bytes)) {
+            self.link = Some(Box::new(Link::new(joined)));
+        }
     }
 }
 

@@ -85,20 +85,19 @@ impl Side {
     /// Blanks the captured bytes of a piece: it stands for `len` stream bytes from `offset` on.
     pub(super) fn piece(&mut self, offset: u64, len: u64, captured: &mut [u8]) -> Told {
         let mut told = Told::default();
-        // What was there before is not taken twice, nor is it by the core.
-        let seen = usize::try_from(self.expected.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let (again, captured) = captured.split_at_mut(seen.min(captured.len()));
+        let Piece {
+            again,
+            fresh,
+            before,
+            after,
+            end,
+        } = piece(self.expected, offset, len, captured);
         zero(again);
-        let end = offset.saturating_add(len.max(again.len() as u64 + captured.len() as u64));
-        let offset = offset.max(self.expected);
-        if end <= offset {
-            return told;
+        self.missing(before, &mut told);
+        if !fresh.is_empty() {
+            self.feed(fresh, &mut told);
         }
-        self.missing(offset - self.expected, &mut told);
-        if !captured.is_empty() {
-            self.feed(captured, &mut told);
-        }
-        self.missing(end - offset - captured.len() as u64, &mut told);
+        self.missing(after, &mut told);
         self.expected = end;
         told
     }
@@ -291,19 +290,61 @@ impl Side {
     }
 }
 
+/// What a piece brings.
+pub(super) struct Piece<'a> {
+    /// Captured bytes that came before.
+    pub(super) again: &'a mut [u8],
+    /// Captured bytes that did not.
+    pub(super) fresh: &'a mut [u8],
+    /// Bytes that are missing before them.
+    pub(super) before: u64,
+    /// Bytes that are missing behind them.
+    pub(super) after: u64,
+    /// Stream offset of the next byte.
+    pub(super) end: u64,
+}
+
+/// Captured bytes that stand for `len` stream bytes from `offset` on, where `expected` comes next. What was there before
+/// is not taken twice, nor is it by the core.
+pub(super) fn piece(expected: u64, offset: u64, len: u64, captured: &mut [u8]) -> Piece<'_> {
+    let seen = usize::try_from(expected.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let (again, fresh) = captured.split_at_mut(seen.min(captured.len()));
+    let end = offset.saturating_add(len.max(again.len() as u64 + fresh.len() as u64));
+    let start = offset.max(expected);
+    // All of it was there before.
+    let (before, after) = if end <= start {
+        (0, 0)
+    } else {
+        (start - expected, end - start - fresh.len() as u64)
+    };
+    Piece {
+        again,
+        fresh,
+        before,
+        after,
+        end: end.max(expected),
+    }
+}
+
+const METHODS: [&[u8]; 9] = [
+    b"GET ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"HEAD ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"CONNECT ",
+    b"TRACE ",
+];
+
+/// Whether a piece begins with a request's method.
+pub(super) fn begins_request(bytes: &[u8]) -> bool {
+    METHODS.iter().any(|method| bytes.starts_with(method))
+}
+
 /// Where heads may begin.
 fn starts(requests: bool, bytes: &[u8]) -> Vec<usize> {
-    const METHODS: [&[u8]; 9] = [
-        b"GET ",
-        b"POST ",
-        b"PUT ",
-        b"DELETE ",
-        b"HEAD ",
-        b"OPTIONS ",
-        b"PATCH ",
-        b"CONNECT ",
-        b"TRACE ",
-    ];
     if !requests {
         return memmem::find_iter(bytes, b"HTTP/1.").collect();
     }

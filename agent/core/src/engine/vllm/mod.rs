@@ -8,6 +8,7 @@
 //! step (`[body][tensors…]`). Structs travel as arrays whose layout differs between releases, and what they hold as maps.
 
 mod array;
+mod harmless;
 mod layouts;
 mod outputs;
 mod requests;
@@ -15,6 +16,7 @@ mod starts;
 #[cfg(test)]
 mod tests;
 
+pub use harmless::{Passes, Place};
 pub use outputs::{FinishReason, Lifecycle, LifecycleEvent, Output, SchedulerStats, Step, StopReason};
 pub use requests::{Added, Request};
 

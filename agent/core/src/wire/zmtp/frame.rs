@@ -3,20 +3,23 @@
 //! Owns: flags and both lengths. Refuses: bodies.
 
 /// Another part of the same message follows.
-pub(super) const MORE: u8 = 1;
+pub const MORE: u8 = 1;
 /// The length has eight bytes.
 pub(super) const LONG: u8 = 2;
 /// A command, not a message.
-pub(super) const COMMAND: u8 = 4;
+pub const COMMAND: u8 = 4;
 
 /// Lengths past this are taken for a misread byte: no frame is that large.
 const MAX_LEN: u64 = 1 << 40;
 
 /// What the bytes at a frame's start say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FrameHeader {
+pub enum FrameHeader {
+    /// A frame.
     Frame {
+        /// [`MORE`] and [`COMMAND`] among them.
         flags: u8,
+        /// Bytes of its body.
         len: u64,
         /// Bytes of the header.
         taken: usize,
@@ -28,7 +31,8 @@ pub(super) enum FrameHeader {
 }
 
 impl FrameHeader {
-    pub(super) fn read(bytes: &[u8]) -> FrameHeader {
+    /// Reads the header that `bytes` begin with.
+    pub fn read(bytes: &[u8]) -> FrameHeader {
         let Some((&flags, rest)) = bytes.split_first() else {
             return FrameHeader::Short;
         };

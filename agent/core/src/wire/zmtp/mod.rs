@@ -12,9 +12,8 @@ mod tests;
 
 use event::Span;
 pub use event::{Dead, Limits, Message, Part, ZmtpEvent};
-use frame::{COMMAND, FrameHeader, MORE};
-use search::Found;
-pub use search::{Start, StartCheck};
+pub use frame::{COMMAND, FrameHeader, MORE};
+pub use search::{Found, Start, StartCheck, find};
 
 /// The first ten bytes of a greeting. Those between the first and the last are a length to what came before ZMTP 3 (one
 /// more than that of the socket's identity), and padding since.
@@ -25,7 +24,8 @@ pub fn is_signature(bytes: &[u8]) -> bool {
     bytes.first() == Some(&SIGNATURE[0]) && bytes.get(9).is_none_or(|byte| *byte == SIGNATURE[9])
 }
 
-const GREETING_LEN: usize = 64;
+/// Bytes of a greeting.
+pub const GREETING_LEN: usize = 64;
 
 /// Where the bytes of a frame go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -307,7 +307,7 @@ impl ZmtpDecoder {
 
     /// Answers how many bytes it passed over, and whether it could decide on what follows them.
     fn search(&mut self, rest: &[u8], skipped: u64, sink: &mut dyn FnMut(ZmtpEvent<'_>)) -> (usize, bool) {
-        let (passed, found) = search::find(rest, self.check);
+        let (passed, found) = find(rest, self.check);
         let skipped = skipped.saturating_add(passed as u64);
         match found {
             Found::Start => {

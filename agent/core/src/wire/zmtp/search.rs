@@ -25,14 +25,15 @@ const LOOK_AHEAD: usize = 320;
 
 /// The end of a search within some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub enum Found {
+    /// A message.
     Start,
     /// What is left may be a start, once more bytes are there.
     NotYet,
 }
 
 /// Bytes to pass over, and what comes then.
-pub(super) fn find(bytes: &[u8], check: StartCheck) -> (usize, Found) {
+pub fn find(bytes: &[u8], check: StartCheck) -> (usize, Found) {
     for at in 0..bytes.len() {
         match judge(&bytes[at..], check) {
             Start::Yes => return (at, Found::Start),

@@ -13,7 +13,7 @@ use super::words::{LITERALS, Matcher};
 /// Deepest nesting that is followed; deeper text is blanked whole.
 const MAX_DEPTH: u8 = 128;
 /// Longest string that passes as a fact.
-const MAX_FACT: u16 = 256;
+pub(super) const MAX_FACT: u16 = 256;
 /// Stands for a byte of a value.
 pub(super) const FILLER: u8 = b'x';
 /// Stands for a byte of a name (no listed name ends with it, so none can arise).
@@ -353,6 +353,7 @@ impl Pass {
     }
 }
 
-fn is_identifier(byte: u8) -> bool {
+/// Whether an id may hold it.
+pub(super) fn is_identifier(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'/' | b'@' | b'+')
 }

@@ -2,6 +2,7 @@
 //! bytes are split.
 
 mod conversations;
+mod links;
 
 use super::*;
 use conversations::{Exchange, Plan, SECRETS, exchange, plan, text};
