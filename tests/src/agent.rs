@@ -47,6 +47,18 @@ pub struct Record {
     pub response_bytes: u64,
     pub sources: Sources,
     pub incomplete: Vec<String>,
+    pub diagnosis: Option<Diagnosis>,
+}
+
+/// Where its time went.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the documented JSON shape")]
+pub struct Diagnosis {
+    pub cause: Option<String>,
+    pub decode: Option<f64>,
+    pub client: Option<f64>,
+    pub client_stall_s: Option<f64>,
+    pub in_flight_at_arrival: Option<u64>,
 }
 
 /// Where its counts came from.

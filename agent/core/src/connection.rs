@@ -46,7 +46,7 @@ pub(crate) struct Connection {
     next_out: Option<u64>,
     requests: Decoder,
     responses: Decoder,
-    pairing: Pairing,
+    pub(crate) pairing: Pairing,
     /// Nothing will be written any more. What is still read is drained so that the close does not reset the connection
     /// (llama.cpp's server does it when it ends keep-alive): a request among it is never served, and sent again elsewhere.
     draining: bool,

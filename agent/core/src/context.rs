@@ -2,7 +2,9 @@
 //!
 //! Owns: the bundle, and the counting of anomalies until they are told. Refuses: state that outlives the event.
 
-use crate::{Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, event::ConnId, inside::Inside};
+use crate::{
+    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, inside::Inside,
+};
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
 #[derive(Debug, Default)]
@@ -44,6 +46,7 @@ pub(crate) struct Context<'a> {
     pub(crate) out: &'a mut Vec<Observation>,
     pub(crate) anomalies: &'a mut Anomalies,
     pub(crate) inside: &'a mut Inside,
+    pub(crate) peers: &'a mut Peers,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

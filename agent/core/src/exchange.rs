@@ -11,6 +11,7 @@ mod record;
 use crate::{
     Anomaly, Nanos, Observation,
     context::Context,
+    diagnose::{Stalls, Witness},
     identity,
     inside::Told,
     protocol::{self, RequestFacts, ResponseFacts},
@@ -62,6 +63,9 @@ impl Exchange {
     ) -> Option<Exchange> {
         let protocol = protocol::claiming(&head.method, &head.target)?;
         let mut exchange = Exchange::new(context, sequence, Some(began));
+        exchange.facts.witness = context
+            .peers
+            .arrive(context.engine, context.inside, context.config);
         let facts = &mut exchange.facts;
         facts.protocol = Some(protocol);
         facts.request_bytes = bytes;
@@ -111,6 +115,7 @@ impl Exchange {
                 request_bytes: 0,
                 response_bytes: 0,
                 incomplete: Vec::new(),
+                witness: Witness::default(),
             },
         }
     }
@@ -118,6 +123,11 @@ impl Exchange {
     /// Something about it is not known.
     pub(crate) fn mark(&mut self, reason: &'static str) {
         self.facts.mark(reason);
+    }
+
+    /// The server writes its response, or can't.
+    pub(crate) fn stalls(&mut self) -> &mut Stalls {
+        &mut self.facts.witness.stalls
     }
 
     /// Its request was seen to the end.
@@ -241,6 +251,7 @@ impl Exchange {
             + request
             + self.response_body.heap_bytes()
             + self.facts.timeline.heap_bytes()
+            + self.facts.witness.stalls.heap_bytes()
             + 256
     }
 
@@ -259,7 +270,12 @@ impl Exchange {
         let labels = self.facts.start(context);
         self.facts.flush(context.out);
         *context.in_flight = context.in_flight.saturating_sub(1);
-        let finished = self.facts.into_finished(labels, end, client_gone);
+        let (id, witness) = (self.facts.id, std::mem::take(&mut self.facts.witness));
+        let mut finished = self.facts.into_finished(labels, end, client_gone);
+        let (inside, config) = (&*context.inside, context.config);
+        context
+            .peers
+            .finish(id, witness, context.at, &mut finished, inside, config);
         context.out.push(Observation::Finished(Box::new(finished)));
     }
 }

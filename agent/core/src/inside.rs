@@ -198,6 +198,21 @@ impl Inside {
         })
     }
 
+    /// Responses under way whose prefill is over: id, scheduled, first token.
+    pub(crate) fn prefills(&self, engine: &str) -> impl Iterator<Item = (&Arc<str>, Nanos, Nanos)> {
+        let responses = self.engines.get(engine).map(|engine| &engine.responses);
+        responses.into_iter().flatten().filter_map(|(id, response)| {
+            let first_token = response.first_token.filter(|_| !response.lossy)?;
+            Some((id, response.scheduled?, first_token))
+        })
+    }
+
+    /// Requests that an engine runs, as it told last.
+    pub(crate) fn running(&self, engine: &str) -> Option<u64> {
+        let cores = &self.engines.get(engine)?.cores;
+        (!cores.is_empty()).then(|| cores.values().map(|core| core.0).sum())
+    }
+
     /// An engine is gone, and all that it was doing.
     pub(crate) fn down(&mut self, engine: &str) {
         self.engines.remove(engine);

@@ -14,8 +14,10 @@
 //! assert!(observations.is_empty());
 //! ```
 
+pub mod capacity;
 mod connection;
 mod context;
+pub mod diagnose;
 pub mod engine;
 mod engines;
 pub mod event;
@@ -34,6 +36,7 @@ mod timeline;
 mod tokens;
 pub mod wire;
 
+pub use diagnose::{Blamed, Cause, Diagnosis, DiagnosisConfig};
 pub use engine::{EngineInfo, EngineKind};
 pub use engines::Engines;
 pub use event::{Event, EventKind};

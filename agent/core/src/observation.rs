@@ -2,7 +2,7 @@
 //!
 //! Owns: their list. Refuses: metric names and label caps (the exporters').
 
-use crate::{Nanos, RequestRecord, Source, event::ConnId};
+use crate::{Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -142,6 +142,8 @@ pub enum Observation {
     /// An engine made a step. Steps of one engine core come in order, but may be told later than the requests that ended
     /// with them: what a step held can take the messages of those after it to know.
     Step(Box<EngineStep>),
+    /// How long an engine's requests wait, by how many it has; told at most once a second.
+    Capacity(Box<CapacityReport>),
     /// Whether the messages between an engine's own processes are understood; told when it changes.
     EngineMessages {
         /// Engine instance id.
@@ -255,6 +257,10 @@ pub struct Finished {
     pub record: RequestRecord,
     /// Gaps between successive tokens: seconds, and how many tokens share the gap (a chunk with k tokens is k gaps of 1/k).
     pub gaps: Vec<(f64, u32)>,
+    /// The token that the first gap follows; absent where the gaps are of several choices, which decode side by side.
+    pub gaps_from: Option<Nanos>,
+    /// Requests that the engine had in flight when this one arrived, itself not counted; absent where that was not seen.
+    pub in_flight_at_arrival: Option<u64>,
     /// Source of the counts, per direction, for `llm_token_source_total`.
     pub token_sources: [(TokenDirection, Option<Source>); 2],
 }

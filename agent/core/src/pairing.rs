@@ -13,6 +13,7 @@ mod tail;
 use crate::{
     Anomaly, Nanos,
     context::Context,
+    diagnose::Stalls,
     exchange::{Exchange, reason},
     status::End,
     wire::http1::{Decoder, Head, HttpEvent, RequestHead, ResponseHead},
@@ -84,6 +85,14 @@ impl Pairing {
     pub(crate) fn inbound(&mut self, at: Nanos, idle: bool) {
         if idle {
             self.request_began = at;
+        }
+    }
+
+    /// Waits of the response that is being written, or comes next.
+    pub(crate) fn stalls(&mut self) -> Option<&mut Stalls> {
+        match &mut self.tail {
+            Tail::Open(Some(tail)) => Some(tail.stalls()),
+            _ => Some(self.queue.front_mut()?.as_mut()?.stalls()),
         }
     }
 

@@ -16,12 +16,14 @@ use crate::{
     Anomaly, Event, EventKind, Nanos, Observation,
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
+    diagnose::Peers,
     engines::Engines,
     event::{Closed, Socket},
     inside::Inside,
     lru::LruMap,
 };
 use dropped::Dropped;
+use infertap_abi::Direction;
 
 #[derive(Debug)]
 enum Entry {
@@ -37,6 +39,7 @@ pub struct Pipeline {
     connections: LruMap<Tracked>,
     engines: Engines,
     inside: Inside,
+    peers: Peers,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -60,6 +63,7 @@ impl Pipeline {
             connections: LruMap::new(),
             engines: Engines::default(),
             inside: Inside::default(),
+            peers: Peers::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -81,11 +85,15 @@ impl Pipeline {
                 len,
                 bytes,
                 dur_ns,
-                blocked: _,
+                blocked,
             } => {
                 let until = at.saturating_add(u64::from(dur_ns));
                 if let Some(slot) = self.admit(socket, at, offset > 0, out) {
                     self.with(slot, socket.tgid, at, until, out, |connection, context| {
+                        // Before its bytes are taken, which may end the response.
+                        if let (Direction::Out, Some(stalls)) = (direction, connection.pairing.stalls()) {
+                            stalls.wrote(at, until, blocked);
+                        }
                         connection.data(direction, offset, len, bytes, context)
                     });
                 }
@@ -107,8 +115,14 @@ impl Pipeline {
                 }
                 self.dropped.forget(closed.socket.conn);
             }
-            // A slow client shows as time in the write; the descriptor is the agent's business.
-            EventKind::Stall(_) | EventKind::FdUnknown(_) | EventKind::Exec { .. } | EventKind::Call(_) => {}
+            EventKind::Stall(socket) => self.control(socket, at, out, |connection, _| {
+                if let Some(stalls) = connection.pairing.stalls() {
+                    stalls.refused(at);
+                }
+                Verdict::Keep
+            }),
+            // The descriptor is the agent's business.
+            EventKind::FdUnknown(_) | EventKind::Exec { .. } | EventKind::Call(_) => {}
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {
                     self.anomalies.add(Anomaly::Evicted);
@@ -128,6 +142,7 @@ impl Pipeline {
                 self.server_died(&tgids, at, out);
                 self.engines.down(&engine);
                 self.inside.down(&engine);
+                self.peers.down(&engine);
             }
         }
         self.anomalies.tell(out);
@@ -158,6 +173,7 @@ impl Pipeline {
             }
             self.drop_connection(slot, now, out, Connection::expire);
         }
+        self.peers.advance(now, out);
         self.anomalies.tell(out);
     }
 
@@ -170,7 +186,8 @@ impl Pipeline {
             state_bytes: self.state_bytes
                 + self.connections.len() * (size_of::<Tracked>() + 4 * size_of::<usize>())
                 + self.dropped.bytes()
-                + self.inside.bytes(),
+                + self.inside.bytes()
+                + self.peers.bytes(),
         }
     }
 
@@ -268,6 +285,7 @@ impl Pipeline {
             out,
             anomalies: &mut self.anomalies,
             inside: &mut self.inside,
+            peers: &mut self.peers,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };
@@ -323,6 +341,7 @@ impl Pipeline {
                 out,
                 anomalies: &mut self.anomalies,
                 inside: &mut self.inside,
+                peers: &mut self.peers,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },

@@ -3,7 +3,7 @@
 //! Owns: its shape and its JSON. Refuses: computing any of it (the timeline's work). What is not known is `None`
 //! (`null`), never zero.
 
-use crate::Nanos;
+use crate::{Diagnosis, Nanos};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -160,8 +160,8 @@ pub struct RequestRecord {
     pub sources: Sources,
     /// Why it is not fully known: `late_join`, `gap_in`, `gap_out`, `evicted`, …; empty when it is.
     pub incomplete: Vec<String>,
-    /// Bottleneck, when diagnosed.
-    pub diagnosis: Option<serde_json::Value>,
+    /// Where its time went; absent when nothing is known of that.
+    pub diagnosis: Option<Diagnosis>,
     /// Price, when a price book is configured.
     pub cost: Option<serde_json::Value>,
 }

@@ -140,6 +140,7 @@ fn timeless(record: &RequestRecord) -> RequestRecord {
         ttft_s: None,
         tpot_s: None,
         e2e_s: None,
+        diagnosis: None,
         ..record.clone()
     }
 }
@@ -234,6 +235,8 @@ proptest! {
                 let mut expected = RequestRecord {
                     id: record.id.clone(),
                     trace_id: record.trace_id.clone(),
+                    // Tells of other requests too, and those may have been lost.
+                    diagnosis: record.diagnosis.clone(),
                     ..(**t).clone()
                 };
                 if record.status == Status::ClientError {

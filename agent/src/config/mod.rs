@@ -7,6 +7,7 @@
 //! A new key is one line in its section; a new section is one line in [`Config`] and one in [`SECTIONS`]. Then run
 //! the tests with `UPDATE_EXPECT=1`, which writes the sample file and the reference that users read.
 
+mod diagnosis;
 mod file;
 mod layers;
 mod names;
@@ -16,6 +17,7 @@ mod section;
 mod units;
 mod validate;
 
+pub use diagnosis::DiagnosisSection;
 pub use layers::{Loaded, Override, check_file, load, text_value};
 pub use print::{effective, reference, sample};
 pub use problem::{Origin, Problem, Problems};
@@ -45,6 +47,8 @@ pub struct Config {
     pub discover: DiscoverConfig,
     /// What is asked of engines beyond their clients' sockets.
     pub engine: EngineConfig,
+    /// Where requests' time goes.
+    pub diagnosis: DiagnosisSection,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -95,6 +99,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<DiscoverConfig>("discover"),
     SectionInfo::list_of::<RuleConfig>("discover.rule", RuleConfig::EXAMPLE),
     SectionInfo::of::<EngineConfig>("engine"),
+    SectionInfo::of::<DiagnosisSection>("diagnosis"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];
@@ -166,6 +171,8 @@ impl Config {
             max_connections: capture.max_connections,
             idle_timeout_ns: u64::try_from(capture.idle_timeout.duration().as_nanos()).unwrap_or(u64::MAX),
             engine_hooks: self.engine.hooks,
+            diagnosis: self.diagnosis.thresholds(),
+            capacity_half_life_ns: self.diagnosis.half_life_ns(),
             ..Default::default()
         }
     }

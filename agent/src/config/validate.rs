@@ -57,6 +57,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
     let sections = [
         config.server.invalid(),
         config.discover.invalid(),
+        config.diagnosis.invalid(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

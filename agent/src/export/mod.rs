@@ -11,7 +11,7 @@ pub use http::{BindError, ServerConfig, bind};
 pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
 
-use infertap_core::{EngineInfo, Observation, observation::EngineLoad};
+use infertap_core::{EngineInfo, Observation, capacity::CapacityReport, observation::EngineLoad};
 use metrics::{MetricsError, lock};
 use serde::Serialize;
 use std::{
@@ -38,6 +38,8 @@ pub struct EngineStatus {
     pub coverage: BTreeMap<&'static str, bool>,
     /// How busy it is, where its scheduler tells, as it told last.
     pub load: Option<EngineLoad>,
+    /// How long its requests wait, by how many it has, and where queueing begins; absent before the first that ended.
+    pub capacity: Option<Arc<CapacityReport>>,
 }
 
 /// Metrics, recent requests, engines and readiness, behind one port. All methods take `&self` and may be called from any
@@ -88,6 +90,11 @@ impl Exporter {
                         engine.load = Some(load);
                     }
                 }
+                Observation::Capacity(report) => {
+                    if let Some(engine) = lock(&self.engines).get_mut(&report.engine) {
+                        engine.capacity = Some(Arc::new(CapacityReport::clone(report)));
+                    }
+                }
                 _ => {}
             }
         }
@@ -103,6 +110,7 @@ impl Exporter {
                 info: Arc::clone(info),
                 coverage: BTreeMap::new(),
                 load: None,
+                capacity: None,
             });
     }
 

@@ -4,7 +4,7 @@
 //! restart (the store's).
 
 use crate::export::metrics::lock;
-use infertap_core::{RequestRecord, Status};
+use infertap_core::{Blamed, RequestRecord, Status};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -111,7 +111,11 @@ fn bytes(record: &RequestRecord) -> usize {
             .iter()
             .map(|reason| size_of::<String>() + reason.len())
             .sum::<usize>()
-        + value(&record.diagnosis)
+        + record.diagnosis.as_ref().map_or(0, |diagnosis| {
+            let blamed = &diagnosis.interference_by;
+            let text = |blamed: &Blamed| optional(&blamed.id) + optional(&blamed.response_id);
+            blamed.capacity() * size_of::<Blamed>() + blamed.iter().map(text).sum::<usize>()
+        })
         + value(&record.cost)
 }
 

@@ -95,6 +95,7 @@ impl Tally {
             Observation::Tokens { .. }
             | Observation::Engine(_)
             | Observation::Step(_)
+            | Observation::Capacity(_)
             | Observation::EngineMessages { .. }
             | Observation::Ignore(_) => {}
         }

@@ -2,6 +2,7 @@
 
 use infertap::export::{Exporter, MetricsConfig, ServerConfig};
 use infertap_abi::DropReason;
+use infertap_core::capacity::{Basis, CapacityReport, Knee};
 use infertap_core::event::EventKind;
 use infertap_core::observation::{Anomaly, Finished, Labels, Observation, TokenDirection};
 use infertap_core::{EngineInfo, EngineKind, RequestRecord, Source, Status};
@@ -94,6 +95,8 @@ fn request(status: Status) -> Vec<Observation> {
             labels: labels(),
             record: record(status),
             gaps: vec![(0.05, 5)],
+            gaps_from: None,
+            in_flight_at_arrival: Some(4),
             token_sources: [
                 (TokenDirection::Input, Some(Source::Usage)),
                 (TokenDirection::Output, Some(Source::Chunk)),
@@ -103,6 +106,18 @@ fn request(status: Status) -> Vec<Observation> {
             kind: Anomaly::NotHttp,
             count: 1,
         },
+        Observation::Capacity(Box::new(CapacityReport {
+            engine: labels().engine,
+            model: Some(labels().model),
+            knee: Some(Knee {
+                concurrency: 4,
+                free_up_to: 3,
+                basis: Basis::Queue,
+                below_s: 0.001,
+                at_s: 0.5,
+            }),
+            by_concurrency: Vec::new(),
+        })),
     ]
 }
 
@@ -118,7 +133,10 @@ fn record(status: Status) -> RequestRecord {
         "ttft_s": 0.25, "tpot_s": 0.05, "e2e_s": 0.51,
         "input_tokens": 38, "output_tokens": 6, "cached_input_tokens": 16, "reasoning_tokens": 2, "chunks": 6,
         "request_bytes": 300, "response_bytes": 2000, "sources": {}, "incomplete": [],
-        "diagnosis": null, "cost": null,
+        "diagnosis": {"cause": "decode", "queue": 0.2, "prefill": 0.3, "decode": 0.5, "interference": 0.0, "client": 0.0,
+            "interference_s": 0.0, "interference_by": [], "client_stall_s": 0.0, "in_flight_at_arrival": 4,
+            "running_at_arrival": 4, "source": "engine"},
+        "cost": null,
     }))
     .expect("a record")
 }

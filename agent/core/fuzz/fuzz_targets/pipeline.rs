@@ -239,7 +239,10 @@ fuzz_target!(|input: &[u8]| {
                 *sum = sum.saturating_add(*count);
             }
             Observation::Anomaly { count, .. } => assert!(*count > 0),
-            Observation::Ignore(_) | Observation::Engine(_) | Observation::EngineMessages { .. } => {}
+            Observation::Ignore(_)
+            | Observation::Engine(_)
+            | Observation::Capacity(_)
+            | Observation::EngineMessages { .. } => {}
         }
     }
     assert!(

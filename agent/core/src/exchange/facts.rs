@@ -7,6 +7,7 @@ use super::{body, reason};
 use crate::{
     Anomaly, EngineInfo, Observation,
     context::Context,
+    diagnose::Witness,
     inside::Told,
     observation::{Labels, TokenDirection},
     protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
@@ -47,6 +48,8 @@ pub(super) struct Facts {
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
     pub(super) incomplete: Vec<&'static str>,
+    /// What it has seen of other requests and of its client.
+    pub(super) witness: Witness,
 }
 
 impl Facts {
@@ -98,7 +101,11 @@ impl Facts {
             }
         };
         let response = &mut self.response;
+        let unnamed = response.id.is_none();
         name(&mut response.id, message.id);
+        if let (true, Some(id)) = (unnamed, &response.id) {
+            context.peers.answering(&self.witness, self.id, id);
+        }
         name(&mut response.model, message.model);
         name(&mut response.finish_reason, message.finish_reason);
         response.error = response.error.or(message.error);

@@ -148,6 +148,8 @@ impl Facts {
             labels,
             record,
             gaps: timeline.gaps(),
+            gaps_from: timeline.t2().filter(|_| !self.several_choices),
+            in_flight_at_arrival: None,
             token_sources: [
                 (TokenDirection::Input, input.map(|(_, source)| source)),
                 (TokenDirection::Output, output.map(|(_, source)| source)),

@@ -2,7 +2,7 @@
 //!
 //! Owns: the numbers' meaning and defaults. Refuses: enforcing them (`pipeline`).
 
-use crate::Nanos;
+use crate::{DiagnosisConfig, Nanos, capacity::DEFAULT_HALF_LIFE_NS};
 
 /// Bounds of the pipeline's state, and what the timeline needs to know.
 #[derive(Debug, Clone)]
@@ -20,6 +20,10 @@ pub struct PipelineConfig {
     /// Believe what engines tell beyond their clients' sockets: the messages between their processes, and calls within
     /// them. Without it, no number has [`Source::Engine`](crate::Source::Engine).
     pub engine_hooks: bool,
+    /// From which share of its time on something is the cause of a request's slowness.
+    pub diagnosis: DiagnosisConfig,
+    /// Nanoseconds after which an observation counts half in an engine's capacity table.
+    pub capacity_half_life_ns: Nanos,
 }
 
 impl Default for PipelineConfig {
@@ -31,6 +35,8 @@ impl Default for PipelineConfig {
             max_pipelined: 64,
             max_token_times: 16_384,
             engine_hooks: true,
+            diagnosis: DiagnosisConfig::default(),
+            capacity_half_life_ns: DEFAULT_HALF_LIFE_NS,
         }
     }
 }

@@ -9,7 +9,7 @@ pub use http::*;
 
 use infertap_abi::{Direction, Role, Transport};
 use infertap_core::{
-    EngineInfo, EngineKind, Event, EventKind, Observation, Pipeline, PipelineConfig, RequestRecord,
+    Cause, EngineInfo, EngineKind, Event, EventKind, Observation, Pipeline, PipelineConfig, RequestRecord,
     event::{Closed, ConnId, Socket},
 };
 use std::{collections::HashMap, fmt::Write, sync::Arc};
@@ -263,7 +263,10 @@ pub fn check_pairing(out: &[Observation]) -> usize {
                 assert!(step.start.is_none_or(|start| start <= step.end), "{step:?}");
                 assert_ne!(step.requests, Some(0), "{step:?}");
             }
-            Observation::Ignore(_) | Observation::Engine(_) | Observation::EngineMessages { .. } => {}
+            Observation::Ignore(_)
+            | Observation::Engine(_)
+            | Observation::Capacity(_)
+            | Observation::EngineMessages { .. } => {}
         }
     }
     open.values().map(|n| *n as usize).sum()
@@ -299,6 +302,7 @@ fn check_record(finished: &infertap_core::observation::Finished) {
     .collect();
     assert!(points.is_sorted(), "{record:?}");
     assert!(finished.gaps.iter().all(|(gap, _)| *gap >= 0.0));
+    check_diagnosis(record);
     assert_eq!(record.sources.t2.is_some(), record.t2_ns.is_some());
     assert_eq!(
         record.sources.input_tokens.is_some(),
@@ -311,6 +315,31 @@ fn check_record(finished: &infertap_core::observation::Finished) {
     assert_eq!(
         record.status == infertap_core::Status::Incomplete,
         !record.incomplete.is_empty(),
+        "{record:?}"
+    );
+}
+
+fn check_diagnosis(record: &RequestRecord) {
+    let Some(diagnosis) = &record.diagnosis else {
+        return;
+    };
+    assert!(record.incomplete.is_empty(), "{record:?}");
+    for cause in Cause::ALL {
+        assert!(
+            diagnosis
+                .share(cause)
+                .is_none_or(|share| (0.0..=1.0).contains(&share)),
+            "{record:?}"
+        );
+    }
+    assert!(
+        diagnosis.interference_s.unwrap_or(0.0) <= record.decode_s.unwrap_or(0.0),
+        "{record:?}"
+    );
+    assert!(
+        diagnosis
+            .cause
+            .is_none_or(|cause| diagnosis.share(cause).is_some()),
         "{record:?}"
     );
 }
@@ -330,6 +359,8 @@ pub fn render(out: &[Observation]) -> String {
             Observation::EngineMessages { engine, understood } => {
                 writeln!(s, "engine messages of {engine}: {understood}")
             }
+            // Told by the clock, not by the conversation.
+            Observation::Capacity(_) => Ok(()),
             Observation::Engine(report) => writeln!(
                 s,
                 "engine {} {:?} prefix {}/{} preempted {}",

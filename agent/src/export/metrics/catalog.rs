@@ -173,6 +173,22 @@ catalog! {
         "Requests in a step of the engine. kind as in llm_engine_step_seconds."
         source "As llm_engine_step_seconds."
         absent "Where neither is read; for steps in which other requests may have been; when the engine is gone.";
+    BOTTLENECK: Counter "llm_bottleneck_total" ["model", "scene", "cause"]
+        "Requests by what most of their time went into: queue, prefill, decode, interference or client."
+        source "Each request's diagnosis, with the thresholds of [diagnosis]. Requests that nothing dominates are in no series."
+        absent "For a cause, until the first request of which it is known how much of its time went there.";
+    CAPACITY: Gauge "llm_capacity_concurrency" ["model", "engine"]
+        "Requests in flight from which on the next one has to wait: what the engine serves at once, as estimated."
+        source "Queue times by requests in flight at arrival, else times to first token; older requests count for less."
+        absent "While queueing was not seen, or too few requests were; when the engine is gone.";
+    QUEUE_BY_CONCURRENCY: Histogram "llm_queue_by_concurrency_seconds" ["model", "engine", "concurrency"]
+        "Queue time, by the requests that the engine had in flight when the request arrived, itself not counted."
+        source "As llm_queue_seconds, and the requests on the engine's sockets. Buckets are decades from 1 ms to 10 s."
+        absent "As llm_queue_seconds; for requests that were under way before the agent; when the engine is gone.";
+    TTFT_BY_CONCURRENCY: Histogram "llm_ttft_by_concurrency_seconds" ["model", "engine", "concurrency"]
+        "Time to first token, by the requests that the engine had in flight when the request arrived, itself not counted."
+        source "As llm_ttft_seconds, and the requests on the engine's sockets. Buckets are decades from 1 ms to 10 s."
+        absent "As llm_ttft_seconds; for requests that were under way before the agent; when the engine is gone.";
     ENGINE_INFO: Gauge "llm_engine_info" ["engine", "model", "kind", "version", "pid", "container", "pod", "namespace", "gpus"]
         "1 for each engine that is running; its labels tell what is known of it."
         source "Discovery (procfs, cgroups). A label whose value is not known is empty; pod is the pod's UID."

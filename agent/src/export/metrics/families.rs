@@ -2,7 +2,9 @@
 //!
 //! Owns: their registration. Refuses: which series there are (`series`).
 
-use super::{catalog, config::MetricsConfig, counter_vec, gauge_vec, histogram::HistogramFamily, options};
+use super::{
+    capacity, catalog, config::MetricsConfig, counter_vec, gauge_vec, histogram::HistogramFamily, options,
+};
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 /// Index of each histogram in [`Families::histograms`].
@@ -35,6 +37,14 @@ pub(super) struct InsideFamilies {
     pub(super) batch_size: HistogramFamily,
 }
 
+/// The families that tell how long requests wait, by how many there are.
+#[derive(Clone)]
+pub(super) struct CapacityFamilies {
+    pub(super) queue: HistogramFamily,
+    pub(super) ttft: HistogramFamily,
+    pub(super) estimate: IntGaugeVec,
+}
+
 /// The families whose series belong to requests and engines.
 pub(super) struct Families {
     pub(super) requests: IntCounterVec,
@@ -46,6 +56,8 @@ pub(super) struct Families {
     pub(super) histograms: [HistogramFamily; HISTOGRAMS],
     pub(super) running: IntGaugeVec,
     pub(super) inside: InsideFamilies,
+    pub(super) capacity: CapacityFamilies,
+    pub(super) bottleneck: IntCounterVec,
     pub(super) info: IntGaugeVec,
     pub(super) overflow_model: IntCounter,
     pub(super) overflow_scene: IntCounter,
@@ -93,6 +105,12 @@ impl Families {
                 step: histogram(catalog::ENGINE_STEP, &config.engine_step_buckets)?,
                 batch_size: histogram(catalog::BATCH_SIZE, &config.batch_size_buckets)?,
             },
+            capacity: CapacityFamilies {
+                queue: histogram(catalog::QUEUE_BY_CONCURRENCY, capacity::BUCKETS)?,
+                ttft: histogram(catalog::TTFT_BY_CONCURRENCY, capacity::BUCKETS)?,
+                estimate: gauge_vec(registry, catalog::CAPACITY)?,
+            },
+            bottleneck: counter_vec(registry, catalog::BOTTLENECK)?,
             info: gauge_vec(registry, catalog::ENGINE_INFO)?,
             overflow_model: overflow.with_label_values(&["model"]),
             overflow_scene: overflow.with_label_values(&["scene"]),

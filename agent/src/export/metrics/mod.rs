@@ -4,7 +4,9 @@
 //! and the meaning of a request (the core's). Durations of incomplete requests are never observed; what is not known
 //! stays absent.
 
+mod capacity;
 mod catalog;
+mod children;
 mod config;
 mod families;
 mod golden;
@@ -194,6 +196,7 @@ impl Metrics {
                 config,
                 families.running.clone(),
                 families.inside.clone(),
+                families.capacity.clone(),
             )),
             events,
             dropped,
@@ -229,6 +232,7 @@ impl Metrics {
                     self.anomaly(Anomaly::TimeWentBack, refused);
                 }
                 Observation::Anomaly { kind, count } => self.anomaly(*kind, *count),
+                Observation::Capacity(report) => state.capacity_report(&self.families, report),
                 Observation::Engine(report) => state.engine_report(&self.families, report),
                 Observation::Step(step) => {
                     let refused = state.engine_step(&self.families, step);

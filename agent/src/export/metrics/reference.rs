@@ -10,7 +10,7 @@ use super::{
     values::{self, AgentLoss},
 };
 use infertap_abi::DropReason;
-use infertap_core::{Anomaly, Status, observation::StepKind};
+use infertap_core::{Anomaly, Cause, Status, observation::StepKind};
 use std::fmt::Write;
 
 const HEAD: &str = "# Metrics
@@ -119,14 +119,16 @@ type Rows<'a> = &'a [(&'a str, &'a str)];
 /// The tables of the labels whose values are few and fixed.
 fn values(out: &mut String) -> std::fmt::Result {
     let statuses = Status::ALL.map(|status| (status.as_str(), values::status(status)));
+    let causes = Cause::ALL.map(|cause| (cause.as_str(), values::cause(cause)));
     let sources = values::SOURCES.map(|source| (source.as_str(), values::source(source)));
     let kernel = DropReason::ALL.map(|reason| (reason.label(), values::kernel_drop(reason)));
     let agent = AgentLoss::ALL.map(|loss| (loss.as_str(), values::agent_loss(loss)));
     let anomalies = Anomaly::ALL.map(|kind| (kind.as_str(), values::anomaly(kind)));
     let steps = StepKind::ALL.map(|kind| (kind.as_str(), values::step_kind(kind)));
     let unknown = [(UNKNOWN, values::UNKNOWN_STEP)];
-    let tables: [(&str, &[Rows<'_>]); 5] = [
+    let tables: [(&str, &[Rows<'_>]); 6] = [
         ("`status` of `llm_requests_total`", &[&statuses]),
+        ("`cause` of `llm_bottleneck_total`", &[&causes]),
         ("`source` of `llm_token_source_total`", &[&sources]),
         (
             "`kind` of `llm_engine_step_seconds` and `llm_batch_size`",

@@ -4,18 +4,21 @@
 //! A child is made when it has a value, so that what is not known stays absent.
 
 use super::{
+    capacity::CapacitySeries,
+    children::{Series, add},
     config::MetricsConfig,
-    families::{Families, HISTOGRAMS, Hist, InsideFamilies},
-    histogram::{Exemplar, Histogram},
+    families::{CapacityFamilies, Families, Hist, InsideFamilies},
+    histogram::Exemplar,
     inside::InsideSeries,
     labels::{Capper, OTHER, UNKNOWN, descriptive},
     running::Running,
 };
 use infertap_core::{
     EngineInfo, Status,
+    capacity::CapacityReport,
     observation::{EngineReport, EngineStep, Finished, Labels, TokenDirection},
 };
-use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
+use prometheus::IntGaugeVec;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
@@ -23,60 +26,6 @@ use std::{
 
 /// Resolved label triples that are kept; past it the cache starts anew.
 const MAX_RESOLVED: usize = 4096;
-
-/// Children of one model and scene.
-struct Series {
-    labels: [Arc<str>; 2],
-    /// One a status, in the order of [`Status::ALL`].
-    requests: Vec<(IntCounter, Option<Exemplar>)>,
-    input_tokens: Option<IntCounter>,
-    output_tokens: Option<IntCounter>,
-    cached_input_tokens: Option<IntCounter>,
-    reasoning_tokens: Option<IntCounter>,
-    histograms: [Option<Histogram>; HISTOGRAMS],
-}
-
-impl Series {
-    fn new(families: &Families, model: &Arc<str>, scene: &Arc<str>) -> Series {
-        // All statuses from 0 on: a first error is then an increase, which a counter born at 1 would hide.
-        let request = |status: Status| {
-            families
-                .requests
-                .with_label_values(&[&**model, &**scene, status.as_str()])
-        };
-        Series {
-            labels: [Arc::clone(model), Arc::clone(scene)],
-            requests: Status::ALL
-                .into_iter()
-                .map(|status| (request(status), None))
-                .collect(),
-            input_tokens: None,
-            output_tokens: None,
-            cached_input_tokens: None,
-            reasoning_tokens: None,
-            histograms: Default::default(),
-        }
-    }
-
-    fn observe(
-        &mut self,
-        families: &Families,
-        which: Hist,
-        value: f64,
-        count: u64,
-        exemplar: Option<Exemplar>,
-    ) {
-        let labels = &self.labels;
-        self.histograms[which as usize]
-            .get_or_insert_with(|| families.histograms[which as usize].child(labels))
-            .observe(value, count, exemplar);
-    }
-}
-
-fn add(slot: &mut Option<IntCounter>, family: &IntCounterVec, labels: &[Arc<str>; 2], count: u64) {
-    slot.get_or_insert_with(|| family.with_label_values(&[&*labels[0], &*labels[1]]))
-        .inc_by(count);
-}
 
 fn status_index(status: Status) -> usize {
     Status::ALL.iter().position(|known| *known == status).unwrap_or(0)
@@ -89,6 +38,7 @@ pub(super) struct State {
     engines: Capper,
     running: Running,
     inside: InsideSeries,
+    capacity: CapacitySeries,
     /// Labels as observed → index of their series. Only those that no cap has touched.
     resolved: HashMap<Labels, usize>,
     /// Model and scene as exported → index of their series; bounded by the caps.
@@ -103,13 +53,19 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(config: &MetricsConfig, running: IntGaugeVec, inside: InsideFamilies) -> State {
+    pub(super) fn new(
+        config: &MetricsConfig,
+        running: IntGaugeVec,
+        inside: InsideFamilies,
+        capacity: CapacityFamilies,
+    ) -> State {
         State {
             models: Capper::new(config.max_models),
             scenes: Capper::new(config.max_scenes),
             engines: Capper::new(config.max_engines),
             running: Running::new(running),
             inside: InsideSeries::new(inside),
+            capacity: CapacitySeries::new(capacity),
             resolved: HashMap::new(),
             by_pair: HashMap::new(),
             series: Vec::new(),
@@ -258,6 +214,17 @@ impl State {
             return 0;
         }
 
+        if let Some(diagnosis) = &record.diagnosis {
+            series.diagnosed(families, diagnosis);
+        }
+        if let Some(in_flight) = finished.in_flight_at_arrival
+            && let Some(engine) = self.engines.get(&labels.engine)
+            && &*engine != OTHER
+        {
+            self.capacity
+                .finished(&engine, &series.labels[0], in_flight, record);
+        }
+
         let single = |value: Option<f64>| value.map(|value| (value, 1));
         let tokens = |count: Option<u64>| count.map(|count| (count as f64, 1));
         let values = [
@@ -334,6 +301,7 @@ impl State {
             return Vec::new();
         };
         self.inside.down(&engine);
+        self.capacity.down(&engine);
         if self.running.down(&engine) {
             self.release(&engine);
         }
@@ -367,6 +335,16 @@ impl State {
             return None;
         }
         Some(engine.value)
+    }
+
+    /// An engine's capacity was estimated anew. Engines past the cap are left out, as above.
+    pub(super) fn capacity_report(&mut self, families: &Families, report: &CapacityReport) {
+        if let Some(engine) = self.own_engine(families, &report.engine) {
+            let unknown = || Arc::from(UNKNOWN);
+            let model = self.models.admit(&report.model.clone().unwrap_or_else(unknown));
+            let concurrency = report.knee.map(|knee| knee.concurrency);
+            self.capacity.estimate(&engine, &model.value, concurrency);
+        }
     }
 
     /// The label value under which an aspect of `engine` is exported.

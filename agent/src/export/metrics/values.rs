@@ -4,7 +4,7 @@
 //! that is not explained does not compile.
 
 use infertap_abi::DropReason;
-use infertap_core::{Anomaly, Source, Status, observation::StepKind};
+use infertap_core::{Anomaly, Cause, Source, Status, observation::StepKind};
 
 /// Why the user side lost an event; `reason` of `infertap_events_dropped_total`, beside the kernel's [`DropReason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,30 @@ pub(super) const fn status(status: Status) -> &'static str {
         }
         Status::Incomplete => {
             "Loss, late join or eviction: what happened is not fully known, so its durations are not observed."
+        }
+    }
+}
+
+pub(super) const fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Queue => {
+            "Waiting for the engine's scheduler: it had more requests than it runs at once. Add replicas, or let it run more \
+             (`llm_capacity_concurrency` tells how many that is)."
+        }
+        Cause::Prefill => {
+            "Reading the prompt, which is long for the answer that follows. Shorten prompts, or make them share a prefix that \
+             the engine caches."
+        }
+        Cause::Decode => {
+            "Generating. Where a healthy request of some length spends its time: no trouble by itself. When it is slow too \
+             (`llm_tpot_seconds`), the batch is large or the model is."
+        }
+        Cause::Interference => {
+            "Standing still between tokens while the engine read the prompts of other requests; the record's diagnosis tells \
+             whose. Chunked prefill with smaller chunks, or another engine for long prompts, makes it less."
+        }
+        Cause::Client => {
+            "The client did not read: its socket would not take more. Nothing that the engine does makes it faster."
         }
     }
 }

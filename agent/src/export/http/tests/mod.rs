@@ -5,7 +5,9 @@ mod limits;
 use super::*;
 use crate::export::{
     MetricsConfig,
-    metrics::tests::{engine, engines::engine_report, finished, labels, record, request},
+    metrics::tests::{
+        diagnosis::capacity, engine, engines::engine_report, finished, labels, record, request,
+    },
 };
 use infertap_core::Status;
 use serde_json::{Value, json};
@@ -185,6 +187,18 @@ async fn engines_come_and_go() {
             "id": "vllm-8000", "kind": "llama_cpp", "model": "smollm2", "version": "b6000", "pid": 9, "pids": [9],
             "ports": [8080], "container": null, "pod_uid": null, "coverage": {"socket": true, "tls": false},
             "load": {"running": 2, "waiting": 3, "kv_cache_usage": 0.25},
+            "capacity": null,
+        })
+    );
+    server
+        .exporter
+        .apply(&[capacity("vllm-8000", Some(4)), capacity("not there", None)]);
+    let engines = get(server.address, "/api/v1/engines").await.json();
+    assert_eq!(
+        engines["engines"][1]["capacity"],
+        json!({
+            "knee": {"concurrency": 4, "free_up_to": 3, "basis": "queue", "below_s": 0.001, "at_s": 0.5},
+            "by_concurrency": [],
         })
     );
     server.exporter.engine_down("vllm-8000");

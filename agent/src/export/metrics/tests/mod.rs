@@ -1,6 +1,7 @@
 //! Tests of the metrics through their façade: requests, events and losses; fixtures for the other tests.
 
 mod caps;
+pub(crate) mod diagnosis;
 pub(crate) mod engines;
 mod exposition;
 
@@ -8,7 +9,7 @@ use super::*;
 use engines::{engine_report, engine_step};
 use expect_test::expect;
 use infertap_core::{
-    EngineKind, RequestRecord, Source, Status,
+    Cause, EngineKind, RequestRecord, Source, Status,
     event::{ConnId, Socket},
     observation::{Finished, Labels, StepKind, TokenDirection},
     request::Sources,
@@ -67,6 +68,8 @@ pub(crate) fn finished(labels: &Labels, record: RequestRecord) -> Observation {
         labels: labels.clone(),
         record,
         gaps: vec![(0.05, 3), (0.1, 1), (0.05, 1)],
+        gaps_from: None,
+        in_flight_at_arrival: Some(4),
         token_sources: [
             (TokenDirection::Input, Some(Source::Usage)),
             (TokenDirection::Output, Some(Source::Usage)),
@@ -135,6 +138,7 @@ fn exercised(metrics: Metrics) -> Metrics {
     full.prefill_s = Some(0.2);
     full.tokenize_s = Some(0.0004);
     full.reasoning_tokens = Some(2);
+    full.diagnosis = Some(diagnosis::of(Some(Cause::Decode)));
     let mut observations = request(&labels, Status::Cancelled);
     observations.push(Observation::Started(labels.clone()));
     observations.push(finished(&labels, full));
@@ -142,6 +146,7 @@ fn exercised(metrics: Metrics) -> Metrics {
     observations.push(engine_report("llama_cpp-8080", 3));
     let step = engine_step("llama_cpp-8080", Some(StepKind::Mixed), Some(1_000_000_000));
     observations.push(Observation::Step(Box::new(step)));
+    observations.push(diagnosis::capacity("llama_cpp-8080", Some(4)));
     metrics.apply_all(&observations);
     metrics
 }
@@ -153,7 +158,7 @@ fn one_request_is_counted_and_timed() {
         &labels("llama_cpp-8080", "smollm2", "default"),
         Status::Ok,
     ));
-    expect![[r#"
+    expect![[r##"
         # TYPE llm_cached_input_tokens_total counter
         llm_cached_input_tokens_total{model="smollm2",scene="default"} 16
         # TYPE llm_decode_seconds histogram
@@ -199,12 +204,17 @@ fn one_request_is_counted_and_timed() {
         llm_tpot_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 1
         llm_tpot_seconds_sum{model="smollm2",scene="default"} 0.05
         llm_tpot_seconds_count{model="smollm2",scene="default"} 1
+        # TYPE llm_ttft_by_concurrency_seconds histogram
+        llm_ttft_by_concurrency_seconds_bucket{concurrency="4-7",engine="llama_cpp-8080",model="smollm2",le="1"} 1
+        llm_ttft_by_concurrency_seconds_bucket{concurrency="4-7",engine="llama_cpp-8080",model="smollm2",le="+Inf"} 1
+        llm_ttft_by_concurrency_seconds_sum{concurrency="4-7",engine="llama_cpp-8080",model="smollm2"} 0.25
+        llm_ttft_by_concurrency_seconds_count{concurrency="4-7",engine="llama_cpp-8080",model="smollm2"} 1
         # TYPE llm_ttft_seconds histogram
         llm_ttft_seconds_bucket{model="smollm2",scene="default",le="0.25"} 1
         llm_ttft_seconds_bucket{model="smollm2",scene="default",le="+Inf"} 1
         llm_ttft_seconds_sum{model="smollm2",scene="default"} 0.25
         llm_ttft_seconds_count{model="smollm2",scene="default"} 1
-    "#]]
+    "##]]
     .assert_eq(&metrics.golden());
 }
 
@@ -252,6 +262,8 @@ fn what_is_unknown_is_absent() {
             labels,
             record: bare,
             gaps: Vec::new(),
+            gaps_from: None,
+            in_flight_at_arrival: None,
             token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
         })),
     ]);
@@ -296,6 +308,8 @@ fn a_chunk_of_many_tokens_is_many_gaps() {
         labels: labels.clone(),
         record: record(&labels, Status::Ok),
         gaps: vec![(0.25, 4), (0.25, 1), (0.5, 0)],
+        gaps_from: None,
+        in_flight_at_arrival: None,
         token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
     })));
     assert_eq!(
