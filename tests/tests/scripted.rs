@@ -203,3 +203,25 @@ fn a_load_carries_out_every_plan_once_and_unix_sockets_serve() {
         );
     }
 }
+
+#[test]
+fn a_client_that_leaves_early_is_no_failure_and_one_with_its_response_has_not_left() {
+    let (address, _) = server(Calls::Socket);
+    let script = json!({"head": "with_body", "role_chunk": false, "first_gap_us": 3_000_000});
+    let leaving = Plan {
+        leave_after_ms: Some(30),
+        ..plan(&script, true)
+    };
+    let left = exchange(&address, &leaving);
+    assert_eq!(
+        (left.outcome, left.status, &left.error, left.reusable),
+        (Outcome::Cancelled, None, &None, false)
+    );
+    assert!(left.last_ns - left.sent_ns >= 30_000_000);
+    let patient = Plan {
+        leave_after_ms: Some(60_000),
+        ..plan(&json!({"chunks": 3}), true)
+    };
+    let stayed = exchange(&address, &patient);
+    assert_eq!((stayed.outcome, stayed.content_ns.len()), (Outcome::Complete, 3));
+}
