@@ -5,7 +5,7 @@
 use expect_test::expect_file;
 use infertap::export::metrics::MetricsConfig;
 use infertap::recording::{Ending, Reader, ReplayMetrics, Replayed, replay};
-use infertap_core::{Anomaly, Observation, PipelineConfig, RequestRecord};
+use infertap_core::{Anomaly, Observation, PipelineConfig, RequestRecord, Source, Status};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -27,9 +27,17 @@ struct Replay {
     records: Vec<RequestRecord>,
     metrics: String,
     anomalies: BTreeMap<Anomaly, u64>,
+    /// Whether the engine's own messages were understood, each time that this changed.
+    understood: Vec<bool>,
+    /// Most requests that its scheduler said were waiting.
+    waiting: Option<u64>,
 }
 
 fn replayed(name: &str) -> Replay {
+    replayed_with(name, PipelineConfig::default())
+}
+
+fn replayed_with(name: &str, config: PipelineConfig) -> Replay {
     let path = folder().join(format!("{name}.infertap"));
     let mut reader = Reader::open(&path).unwrap_or_else(|error| panic!("{error}"));
     assert!(
@@ -38,12 +46,19 @@ fn replayed(name: &str) -> Replay {
     );
     let mut metrics = ReplayMetrics::new(&MetricsConfig::default()).expect("the default is valid");
     let (mut records, mut anomalies) = (Vec::new(), BTreeMap::new());
-    let summary = replay(&mut reader, PipelineConfig::default(), &mut |item| {
+    let (mut understood, mut waiting) = (Vec::new(), None);
+    let summary = replay(&mut reader, config, &mut |item| {
         metrics.take(&item);
         match item {
             Replayed::Observation(Observation::Finished(finished)) => records.push(finished.record.clone()),
             Replayed::Observation(Observation::Anomaly { kind, count }) => {
                 *anomalies.entry(*kind).or_default() += count;
+            }
+            Replayed::Observation(Observation::EngineMessages { understood: now, .. }) => {
+                understood.push(*now)
+            }
+            Replayed::Observation(Observation::Engine(report)) => {
+                waiting = waiting.max(report.load.map(|load| load.waiting));
             }
             _ => {}
         }
@@ -62,6 +77,8 @@ fn replayed(name: &str) -> Replay {
         records,
         metrics: metrics.metrics().golden(),
         anomalies,
+        understood,
+        waiting,
     }
 }
 
@@ -126,5 +143,73 @@ fn recordings_hold_true_requests() {
         }
         let statuses: std::collections::BTreeSet<&str> = records.iter().map(|r| r.status.as_str()).collect();
         assert_eq!(statuses, ["cancelled", "client_error", "ok"].into(), "{name}");
+    }
+}
+
+#[test]
+fn every_release_of_vllm_tells_the_same_kinds_of_facts() {
+    let releases: Vec<String> = names()
+        .into_iter()
+        .filter(|name| name.starts_with("vllm-"))
+        .collect();
+    assert!(releases.len() >= 4, "{releases:?}");
+    for name in &releases {
+        let replay = replayed(name);
+        assert_eq!(replay.understood, [true], "{name}");
+        assert!(replay.waiting > Some(0), "{name}: nothing waited");
+        let without_hooks = PipelineConfig {
+            engine_hooks: false,
+            ..PipelineConfig::default()
+        };
+        let outside: BTreeMap<_, _> = replayed_with(name, without_hooks)
+            .records
+            .into_iter()
+            .map(|record| (record.response_id.clone(), record))
+            .collect();
+        let mut compared = 0;
+        for record in &replay.records {
+            let story = format!("{name}: {record:?}");
+            if record.status == Status::ClientError {
+                continue;
+            }
+            let sources = &record.sources;
+            assert_eq!(
+                [sources.t1, sources.t2, sources.input_tokens],
+                [Some(Source::Engine); 3],
+                "{story}"
+            );
+            assert!(record.queue_s.is_some() && record.prefill_s.is_some(), "{story}");
+            assert!(record.cached_input_tokens <= record.input_tokens, "{story}");
+            if record.status != Status::Ok {
+                continue;
+            }
+            assert!(record.cached_input_tokens.is_some(), "{story}");
+            // A stop string is found in the API server: the engine's count may be ahead of it.
+            if record.finish_reason.as_deref() == Some("length") {
+                assert_eq!(
+                    [sources.t3, sources.output_tokens],
+                    [Some(Source::Engine); 2],
+                    "{story}"
+                );
+            }
+            let outside = &outside[&record.response_id];
+            assert!(outside.t1_ns.is_none(), "{story}");
+            if outside.sources.input_tokens == Some(Source::Usage) {
+                compared += 1;
+                assert_eq!(
+                    (record.input_tokens, record.output_tokens),
+                    (outside.input_tokens, outside.output_tokens),
+                    "{story}"
+                );
+            }
+        }
+        assert!(compared >= 15, "{name}: {compared} responses had usage");
+        let some = |fact: fn(&RequestRecord) -> bool| replay.records.iter().any(fact);
+        assert!(some(|record| record.cached_input_tokens >= Some(256)), "{name}");
+        assert!(some(|record| record.cached_input_tokens == Some(0)), "{name}");
+        assert!(
+            some(|record| record.status == Status::Cancelled && record.t2_ns.is_some()),
+            "{name}"
+        );
     }
 }

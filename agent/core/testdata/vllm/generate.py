@@ -248,7 +248,9 @@ def record(server_kind: int, client_kind: int, from_server: list[list[bytes]], f
 
 def main() -> None:
     own = released()
-    versions = ["0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.14.1", "0.16.0", "0.17.1", "0.20.2", "0.26.0", "0.28.0"]
+    versions = [
+        "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.14.1", "0.16.0", "0.17.1", "0.20.2", "0.22.1", "0.26.0", "0.28.0", "0.30.0",
+    ]
     built = [m for version in versions for m in from_layout(version)]
     write("messages.json", own + built)
 
