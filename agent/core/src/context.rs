@@ -41,6 +41,8 @@ pub(crate) struct Context<'a> {
     /// When it was over.
     pub(crate) until: Nanos,
     pub(crate) conn: ConnId,
+    /// The process.
+    pub(crate) tgid: u32,
     pub(crate) engine: Option<&'a EngineInfo>,
     pub(crate) config: &'a PipelineConfig,
     pub(crate) out: &'a mut Vec<Observation>,

@@ -7,6 +7,7 @@ use crate::{
     Anomaly, EngineKind, Observation,
     context::Context,
     engine::vllm::{OUTPUTS, REQUESTS, Request, ShapeError, VllmReader},
+    inside::Seen,
     wire::zmtp::{self, Message, ZmtpDecoder, ZmtpEvent},
 };
 use infertap_abi::{Direction, Transport};
@@ -172,13 +173,16 @@ fn request(
     message: Message<'_>,
     context: &mut Context<'_>,
 ) -> Result<bool, ShapeError> {
-    let Request::Added(added) = reader.request(message)? else {
-        return Ok(false);
-    };
+    let request = reader.request(message)?;
     if context.config.engine_hooks {
-        context.inside.added(id, &added);
+        let seen = seen(context);
+        match &request {
+            Request::Added(added) => context.inside.added(id, added, seen),
+            Request::Aborted(ids) => context.inside.aborted(id, ids, seen),
+            Request::Other => {}
+        }
     }
-    Ok(true)
+    Ok(matches!(request, Request::Added(_)))
 }
 
 fn step(
@@ -189,10 +193,17 @@ fn step(
 ) -> Result<bool, ShapeError> {
     let step = reader.step(message)?;
     let model = context.engine.and_then(|engine| engine.model.as_ref());
-    if context.config.engine_hooks
-        && let Some(report) = context.inside.stepped(id, model, &step)
-    {
-        context.out.push(Observation::Engine(Box::new(report)));
+    if context.config.engine_hooks {
+        let seen = seen(context);
+        context.inside.stepped(id, model, &step, seen, context.out);
     }
     Ok(!step.outputs.is_empty())
+}
+
+fn seen(context: &Context<'_>) -> Seen {
+    Seen {
+        front: context.tgid,
+        now: context.at,
+        max_gaps: context.config.max_token_times,
+    }
 }

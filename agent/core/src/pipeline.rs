@@ -141,7 +141,7 @@ impl Pipeline {
                 let tgids = self.engines.tgids(&engine);
                 self.server_died(&tgids, at, out);
                 self.engines.down(&engine);
-                self.inside.down(&engine);
+                self.inside.down(&engine, out);
                 self.peers.down(&engine);
             }
         }
@@ -173,6 +173,7 @@ impl Pipeline {
             }
             self.drop_connection(slot, now, out, Connection::expire);
         }
+        self.inside.advance(now, out);
         self.peers.advance(now, out);
         self.anomalies.tell(out);
     }
@@ -280,6 +281,7 @@ impl Pipeline {
             at,
             until,
             conn,
+            tgid,
             engine: engine.as_deref(),
             config: &self.config,
             out,
@@ -326,7 +328,8 @@ impl Pipeline {
             return;
         };
         self.state_bytes -= connection.bytes;
-        let engine = match self.engines.of(connection.tgid) {
+        let tgid = connection.tgid;
+        let engine = match self.engines.of(tgid) {
             Some(engine) => Some(engine),
             None => connection.engine.take(),
         };
@@ -336,6 +339,7 @@ impl Pipeline {
                 at,
                 until: at,
                 conn,
+                tgid,
                 engine: engine.as_deref(),
                 config: &self.config,
                 out,

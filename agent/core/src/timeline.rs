@@ -123,15 +123,12 @@ impl Timeline {
 
     /// Seconds, and the tokens that share them, for each content-bearing chunk after the first.
     pub(crate) fn gaps(&self) -> Vec<(f64, u32)> {
-        self.gaps
-            .iter()
-            .map(|(us, tokens)| (us as f64 / 1e6, tokens))
-            .collect()
+        self.gaps.seconds()
     }
 
     /// Heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.gaps.bytes.capacity() + self.others.capacity() * size_of::<(u32, Nanos)>()
+        self.gaps.heap_bytes() + self.others.capacity() * size_of::<(u32, Nanos)>()
     }
 }
 
@@ -149,7 +146,7 @@ fn seconds_between(from: Option<Nanos>, to: Option<Nanos>) -> Option<f64> {
 /// Gaps as varints of microseconds: two or three bytes a token instead of sixteen. The lowest bit tells whether a
 /// token count other than one follows.
 #[derive(Debug, Default)]
-struct Gaps {
+pub(crate) struct Gaps {
     bytes: Vec<u8>,
     count: usize,
     /// Nanoseconds that rounding to microseconds has kept back, so that the gaps of a stream add up to its length.
@@ -157,7 +154,8 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn push(&mut self, ns: u64, tokens: u32, limit: usize) {
+    /// Adds a gap that `tokens` tokens share, unless there are `limit` already.
+    pub(crate) fn push(&mut self, ns: u64, tokens: u32, limit: usize) {
         if self.count >= limit {
             return;
         }
@@ -169,6 +167,17 @@ impl Gaps {
         if tokens != 1 {
             put_varint(&mut self.bytes, u64::from(tokens));
         }
+    }
+
+    /// Seconds, and the tokens that share them.
+    pub(crate) fn seconds(&self) -> Vec<(f64, u32)> {
+        self.iter()
+            .map(|(us, tokens)| (us as f64 / 1e6, tokens))
+            .collect()
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.capacity()
     }
 
     fn iter(&self) -> impl Iterator<Item = (u64, u32)> {

@@ -169,7 +169,7 @@ impl Facts {
         let (Some(engine), Some(id)) = (context.engine, &self.response.id) else {
             return;
         };
-        let Some(told) = context.inside.take(&engine.id, id, complete) else {
+        let Some(told) = context.inside.take(&engine.id, id, None, complete) else {
             return;
         };
         self.tokens.report_engine(protocol::Usage {

@@ -20,7 +20,7 @@ struct Points {
 }
 
 impl Points {
-    fn of(timeline: &Timeline, told: Told) -> Points {
+    fn of(timeline: &Timeline, told: &Told) -> Points {
         let chunk = |at: Option<Nanos>| at.map(|at| (at, Source::Chunk));
         let of_socket = Points {
             t1: None,
@@ -81,7 +81,9 @@ impl Facts {
         });
         let (input, output) = (self.tokens.input(), self.tokens.output());
         let timeline = &self.timeline;
-        let points = Points::of(timeline, self.told);
+        let points = Points::of(timeline, &self.told);
+        // Where the engine told both ends of the decode, times between tokens are its own too.
+        let of_engine = points.engine_decode_s().is_some();
         // One chunk with several tokens shows no time between them.
         let chunks = self.tokens.chunks();
         let record = RequestRecord {
@@ -147,8 +149,16 @@ impl Facts {
         Finished {
             labels,
             record,
-            gaps: timeline.gaps(),
-            gaps_from: timeline.t2().filter(|_| !self.several_choices),
+            gaps_from: if of_engine {
+                self.told.first_token.filter(|_| self.told.requests == 1)
+            } else {
+                timeline.t2().filter(|_| !self.several_choices)
+            },
+            gaps: if of_engine {
+                self.told.gaps
+            } else {
+                timeline.gaps()
+            },
             in_flight_at_arrival: None,
             token_sources: [
                 (TokenDirection::Input, input.map(|(_, source)| source)),

@@ -17,7 +17,9 @@ mod starts;
 mod tests;
 
 pub use harmless::{Passes, Place};
-pub use outputs::{FinishReason, Lifecycle, LifecycleEvent, Output, SchedulerStats, Step, StopReason};
+pub use outputs::{
+    FinishReason, Iteration, Lifecycle, LifecycleEvent, Output, SchedulerStats, Step, StopReason,
+};
 pub use requests::{Added, Request};
 
 use crate::wire::{

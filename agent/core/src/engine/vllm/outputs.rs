@@ -119,6 +119,19 @@ pub struct SchedulerStats {
     pub prefix_queried: u64,
     /// Those of them that were found.
     pub prefix_hit: u64,
+    /// What was in the step, where the engine is told to count it (`--enable-logging-iteration-details`).
+    pub iteration: Option<Iteration>,
+}
+
+/// What was in a step, by the engine's own count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Iteration {
+    /// Requests that read their prompt, or a part of it.
+    pub prefilling: u64,
+    /// Prompt tokens that they read.
+    pub prefill_tokens: u64,
+    /// Requests that generated.
+    pub decoding: u64,
 }
 
 pub(super) fn read(message: Message<'_>, release: Option<Version>) -> Result<Step<'_>, ShapeError> {
@@ -283,6 +296,7 @@ fn stats(reader: &mut Reader<'_>) -> Result<SchedulerStats, ShapeError> {
                 stats.kv_usage = Some(usage.min(1.0));
             }
             "prefix_cache_stats" if reader.peek()? == Kind::Map => prefix_cache(&mut stats, reader)?,
+            "iteration_details" if reader.peek()? == Kind::Map => stats.iteration = iteration(reader)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -304,6 +318,23 @@ fn prefix_cache(stats: &mut SchedulerStats, reader: &mut Reader<'_>) -> Result<(
         }
         Ok(true)
     })
+}
+
+/// `None` where nothing was in it: cores that share layers step along with the others.
+fn iteration(reader: &mut Reader<'_>) -> Result<Option<Iteration>, ShapeError> {
+    let mut iteration = Iteration::default();
+    array::map(reader, |key, reader| {
+        match key {
+            "num_ctx_requests" => iteration.prefilling = array::count(reader, "num_ctx_requests")?,
+            "num_ctx_tokens" => iteration.prefill_tokens = array::count(reader, "num_ctx_tokens")?,
+            "num_generation_requests" => {
+                iteration.decoding = array::count(reader, "num_generation_requests")?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(Some(iteration).filter(|it| it.prefilling > 0 || it.decoding > 0))
 }
 
 /// Seconds of `time.monotonic()`, which reads the clock that the kernel's timestamps come from.
