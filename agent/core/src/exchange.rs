@@ -75,6 +75,12 @@ impl Exchange {
             .find(|(name, _)| name == "traceparent")
             .and_then(|(_, value)| identity::traceparent_trace_id(value))
             .map(Into::into);
+        facts.request_id = head
+            .headers
+            .iter()
+            .find(|(name, _)| name == "x-request-id")
+            .and_then(|(_, value)| protocol::clean_name(value))
+            .map(Into::into);
         let coding = Coding::of(&head.headers);
         if coding == Coding::Unsupported {
             context.anomalies.add(Anomaly::UnsupportedEncoding);
@@ -100,6 +106,7 @@ impl Exchange {
             facts: Facts {
                 id: identity::request_id(context.conn, sequence, context.at),
                 trace_id: None,
+                request_id: None,
                 protocol: None,
                 labels: None,
                 request: RequestFacts::default(),

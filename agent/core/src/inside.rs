@@ -219,7 +219,7 @@ impl Engine {
         let fronts = self.fronts.len();
         for core in self.cores.values_mut() {
             core.steps.tell(fronts, now, &mut |step| {
-                out.push(step.observation(id, self.model.as_ref()))
+                out.push(step.observation(id, self.model.as_ref()));
             });
         }
     }

@@ -159,6 +159,7 @@ fn the_engine_tells_queue_prefill_decode_and_tokens() {
             [Some(Source::Engine); 5]
         );
         assert_eq!(messages_understood(&out), [true]);
+        assert_eq!(finished(&out)[0].gaps, [(1.5, 1)], "as the engine timed them");
     }
 }
 
@@ -202,6 +203,74 @@ fn the_scheduler_is_told() {
         (&*report.engine, report.model.as_deref()),
         ("vllm-8000", Some("m"))
     );
+}
+
+/// What a request that chose its id and was given up before its response began ends as. `status`: of the response.
+fn given_up(id: &str, refused: bool) -> RequestRecord {
+    let streams = streams();
+    let mut pipeline = known("0.32.0");
+    let (mut http, mut requests, mut outputs) = (
+        Wire::new(socket(7, Role::Accepted, false)),
+        unix(8, false),
+        unix(9, false),
+    );
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
+    let ask = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nX-Request-Id: {id}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    play_on(&mut pipeline, &mut http, &[(99_400, In(text(&ask)))]);
+    play_on(&mut pipeline, &mut requests, &[(99_450, Out(streams.requests.1))]);
+    play_on(&mut pipeline, &mut outputs, &[(101_600, In(streams.outputs.0))]);
+    let mut rows = vec![(101_700, Eof), (101_701, Close)];
+    if refused {
+        rows.insert(
+            0,
+            (
+                101_650,
+                Out(json("400 Bad Request", r#"{"error":{"message":"no"}}"#)),
+            ),
+        );
+    }
+    let out = play_on(&mut pipeline, &mut http, &rows);
+    only(&out).clone()
+}
+
+#[test]
+fn a_request_that_chose_its_id_is_joined_before_its_response_shows_it() {
+    let chosen = ID.strip_prefix("chatcmpl-").expect("as vLLM makes them");
+    let record = given_up(chosen, false);
+    assert_eq!(record.status, infertap_core::Status::Cancelled);
+    assert_eq!(
+        (record.t1_ns, record.input_tokens, record.output_tokens),
+        (Some(100_750_000_000), Some(54), Some(2))
+    );
+    for other in [given_up("another", false), given_up(chosen, true)] {
+        assert_eq!((other.t1_ns, other.input_tokens), (None, None));
+    }
+}
+
+#[test]
+fn its_steps_are_told() {
+    let mut pipeline = known("0.32.0");
+    let mut out = converse(&mut pipeline, true, 8192, 0);
+    pipeline.advance(200_000_000_000, &mut out);
+    let mut ends: Vec<u64> = out
+        .iter()
+        .filter_map(|o| match o {
+            Observation::Step(step) => {
+                // Of two cores, of which neither says who else runs.
+                assert_eq!(
+                    (step.kind, step.requests, step.source),
+                    (None, None, Source::Engine)
+                );
+                Some(step.end)
+            }
+            _ => None,
+        })
+        .collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [101_000_000_000, 102_500_000_000]);
 }
 
 #[test]

@@ -5,9 +5,10 @@
 
 use super::{body, reason};
 use crate::{
-    Anomaly, EngineInfo, Observation,
+    Anomaly, EngineInfo, EngineKind, Observation,
     context::Context,
     diagnose::Witness,
+    engine::vllm,
     inside::Told,
     observation::{Labels, TokenDirection},
     protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
@@ -27,6 +28,8 @@ const DEFAULT_SCENE: &str = "default";
 pub(super) struct Facts {
     pub(super) id: u64,
     pub(super) trace_id: Option<Box<str>>,
+    /// `X-Request-Id`, with which a client chooses the id that its response will have.
+    pub(super) request_id: Option<Box<str>>,
     /// `None`: its request was not seen, and its response has not told yet.
     pub(super) protocol: Option<&'static dyn Protocol>,
     /// What it was started with.
@@ -166,12 +169,14 @@ impl Facts {
 
     /// The exchange has ended; `complete`: to the response's end. Takes what the engine's own messages told of it.
     pub(super) fn join_engine(&mut self, complete: bool, context: &mut Context<'_>) {
-        let (Some(engine), Some(id)) = (context.engine, &self.response.id) else {
-            return;
+        let Some(engine) = context.engine else { return };
+        let told = match &self.response.id {
+            Some(id) => context.inside.take(&engine.id, id, None, complete),
+            None => self
+                .expected_id(engine)
+                .and_then(|id| context.inside.take(&engine.id, &id, self.timeline.t0(), complete)),
         };
-        let Some(told) = context.inside.take(&engine.id, id, None, complete) else {
-            return;
-        };
+        let Some(told) = told else { return };
         self.tokens.report_engine(protocol::Usage {
             input: told.input_tokens,
             cached_input: told.cached_tokens,
@@ -179,6 +184,20 @@ impl Facts {
             ..protocol::Usage::default()
         });
         self.told = told;
+    }
+
+    /// The id that a response would have had which never came to show one. A refused request never was in the engine:
+    /// what goes by its id there is another try.
+    fn expected_id(&self, engine: &EngineInfo) -> Option<String> {
+        let chosen = self.request_id.as_deref()?;
+        let (EngineKind::Vllm, Some(protocol), Some(_)) = (engine.kind, self.protocol, self.timeline.t0())
+        else {
+            return None;
+        };
+        if self.http_status.is_some_and(|status| status >= 400) {
+            return None;
+        }
+        vllm::expected_response_id(protocol.name(), chosen)
     }
 
     /// The model, best evidence first: the request's own; then, once it is clear that the request names none, the one

@@ -83,22 +83,19 @@ impl Response {
             self.lossy = true;
             return None;
         }
-        let prompt = match self.prompts.iter_mut().position(|known| *known.id == *prompt) {
-            Some(at) => {
-                let known = &mut self.prompts[at];
-                known.tokens = known.tokens.or(tokens);
-                self.doubtful |= *known.stem != *stem;
-                at
-            }
-            None => {
-                self.prompts.push(Prompt {
-                    id: prompt.into(),
-                    stem: stem.into(),
-                    tokens,
-                    cached: None,
-                });
-                self.prompts.len() - 1
-            }
+        let mut known = self.prompts.iter_mut().enumerate();
+        let prompt = if let Some((at, known)) = known.find(|(_, known)| *known.id == *prompt) {
+            known.tokens = known.tokens.or(tokens);
+            self.doubtful |= *known.stem != *stem;
+            at
+        } else {
+            self.prompts.push(Prompt {
+                id: prompt.into(),
+                stem: stem.into(),
+                tokens,
+                cached: None,
+            });
+            self.prompts.len() - 1
         };
         self.members.push(Member {
             id: id.into(),

@@ -81,6 +81,16 @@ impl VllmReader {
     }
 }
 
+/// The id of the response to a request that chose its own (`X-Request-Id`), by the name of its protocol.
+pub(crate) fn expected_response_id(protocol: &str, chosen: &str) -> Option<String> {
+    let prefix = match protocol {
+        "openai_chat" => "chatcmpl-",
+        "openai_completions" => "cmpl-",
+        _ => return None,
+    };
+    Some(format!("{prefix}{chosen}"))
+}
+
 /// Judges starts of what an API server writes to an engine core.
 pub const REQUESTS: StartCheck = starts::requests_start;
 /// Judges starts of what an API server reads from an engine core.
