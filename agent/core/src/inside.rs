@@ -135,15 +135,14 @@ impl Inside {
     pub(crate) fn prefills(&self, engine: &str) -> impl Iterator<Item = (&Arc<str>, Nanos, Nanos)> {
         let responses = self.engines.get(engine).map(|engine| &engine.responses);
         responses.into_iter().flatten().filter_map(|(id, response)| {
-            let first_token = response.first_token.filter(|_| !response.lossy)?;
-            Some((id, response.scheduled?, first_token))
+            let (scheduled, first_token) = response.prefill()?;
+            Some((id, scheduled, first_token))
         })
     }
 
     /// Requests that an engine runs, as it told last.
     pub(crate) fn running(&self, engine: &str) -> Option<u64> {
-        let cores = &self.engines.get(engine)?.cores;
-        (!cores.is_empty()).then(|| cores.values().map(|core| core.0).sum())
+        Some(self.engines.get(engine)?.load()?.running)
     }
 
     /// An engine is gone, and all that it was doing.

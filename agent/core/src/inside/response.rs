@@ -154,6 +154,11 @@ impl Response {
         prompt.tokens?.checked_sub(prompt.cached?)
     }
 
+    /// From when to when its prompt was read, as far as is believed while it is under way.
+    pub(super) fn prefill(&self) -> Option<(Nanos, Nanos)> {
+        Some((self.scheduled?, self.first_token.filter(|_| !self.lossy)?))
+    }
+
     /// The engine has finished a request of it.
     pub(super) fn finish(&mut self, member: usize) {
         if let Some(member) = self.members.get_mut(member) {
