@@ -4,6 +4,7 @@
 
 use crate::{
     Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, inside::Inside,
+    slots::Slots,
 };
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
@@ -49,6 +50,7 @@ pub(crate) struct Context<'a> {
     pub(crate) anomalies: &'a mut Anomalies,
     pub(crate) inside: &'a mut Inside,
     pub(crate) peers: &'a mut Peers,
+    pub(crate) slots: &'a mut Slots,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

@@ -31,6 +31,7 @@ mod pairing;
 pub mod pipeline;
 pub mod protocol;
 pub mod request;
+mod slots;
 mod status;
 mod timeline;
 mod tokens;

@@ -13,14 +13,15 @@ mod dropped;
 pub use config::{PipelineConfig, PipelineStats};
 
 use crate::{
-    Anomaly, Event, EventKind, Nanos, Observation,
+    Anomaly, EngineKind, Event, EventKind, Nanos, Observation,
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
     diagnose::Peers,
     engines::Engines,
-    event::{Closed, Socket},
+    event::{Call, Closed, Socket},
     inside::Inside,
     lru::LruMap,
+    slots::Slots,
 };
 use dropped::Dropped;
 use infertap_abi::Direction;
@@ -40,6 +41,7 @@ pub struct Pipeline {
     engines: Engines,
     inside: Inside,
     peers: Peers,
+    slots: Slots,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -64,6 +66,7 @@ impl Pipeline {
             engines: Engines::default(),
             inside: Inside::default(),
             peers: Peers::default(),
+            slots: Slots::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -89,6 +92,7 @@ impl Pipeline {
             } => {
                 let until = at.saturating_add(u64::from(dur_ns));
                 if let Some(slot) = self.admit(socket, at, offset > 0, out) {
+                    self.thread_read(socket, direction);
                     self.with(slot, socket.tgid, at, until, out, |connection, context| {
                         // Before its bytes are taken, which may end the response.
                         if let (Direction::Out, Some(stalls)) = (direction, connection.pairing.stalls()) {
@@ -122,7 +126,8 @@ impl Pipeline {
                 Verdict::Keep
             }),
             // The descriptor is the agent's business.
-            EventKind::FdUnknown(_) | EventKind::Exec { .. } | EventKind::Call(_) => {}
+            EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
+            EventKind::Call(call) => self.call(&call, out),
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {
                     self.anomalies.add(Anomaly::Evicted);
@@ -131,6 +136,7 @@ impl Pipeline {
             EventKind::Exit { tgid } => {
                 self.server_died(&[tgid], at, out);
                 self.engines.exit(tgid);
+                self.slots.exit(tgid);
             }
             EventKind::EngineUp(engine) => {
                 if !self.engines.up(engine) {
@@ -140,6 +146,9 @@ impl Pipeline {
             EventKind::EngineDown { engine } => {
                 let tgids = self.engines.tgids(&engine);
                 self.server_died(&tgids, at, out);
+                for tgid in tgids {
+                    self.slots.exit(tgid);
+                }
                 self.engines.down(&engine);
                 self.inside.down(&engine, out);
                 self.peers.down(&engine);
@@ -175,7 +184,31 @@ impl Pipeline {
         }
         self.inside.advance(now, out);
         self.peers.advance(now, out);
+        self.slots.advance(now, out);
         self.anomalies.tell(out);
+    }
+
+    /// A process called a function that is probed.
+    fn call(&mut self, call: &Call<'_>, out: &mut Vec<Observation>) {
+        if self.config.engine_hooks
+            && let Some(engine) = self.engines.of(call.tgid)
+        {
+            self.slots.call(call, &engine.id, engine.model.as_ref(), out);
+            for _ in 0..self.slots.take_evicted() {
+                self.anomalies.add(Anomaly::Evicted);
+            }
+        }
+    }
+
+    /// A thread reads what it is to serve: its calls tell of that request.
+    fn thread_read(&mut self, socket: Socket, direction: Direction) {
+        if self.config.engine_hooks
+            && direction == Direction::In
+            && let Some(engine) = self.engines.of(socket.tgid)
+            && matches!(engine.kind, EngineKind::LlamaCpp | EngineKind::Generic)
+        {
+            self.slots.read(socket.tgid, socket.tid, socket.conn, &engine.id);
+        }
     }
 
     /// What it holds.
@@ -188,7 +221,8 @@ impl Pipeline {
                 + self.connections.len() * (size_of::<Tracked>() + 4 * size_of::<usize>())
                 + self.dropped.bytes()
                 + self.inside.bytes()
-                + self.peers.bytes(),
+                + self.peers.bytes()
+                + self.slots.bytes(),
         }
     }
 
@@ -288,6 +322,7 @@ impl Pipeline {
             anomalies: &mut self.anomalies,
             inside: &mut self.inside,
             peers: &mut self.peers,
+            slots: &mut self.slots,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };
@@ -346,6 +381,7 @@ impl Pipeline {
                 anomalies: &mut self.anomalies,
                 inside: &mut self.inside,
                 peers: &mut self.peers,
+                slots: &mut self.slots,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },

@@ -2,6 +2,7 @@
 //!
 //! Owns: the description and the stable names. Refuses: finding engines (the agent's `discover`).
 
+pub(crate) mod llama_cpp;
 pub mod vllm;
 
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 
 use super::{body, reason};
 use crate::{
-    Anomaly, EngineInfo, EngineKind, Observation,
+    Anomaly, EngineInfo, EngineKind, Observation, Source,
     context::Context,
     diagnose::Witness,
     engine::vllm,
@@ -167,8 +167,10 @@ impl Facts {
         self.response.done = document.scan.complete();
     }
 
-    /// The exchange has ended; `complete`: to the response's end. Takes what the engine's own messages told of it.
+    /// The exchange has ended; `complete`: to the response's end. Takes what the engine's own messages and calls told of it.
     pub(super) fn join_engine(&mut self, complete: bool, context: &mut Context<'_>) {
+        let t0 = self.timeline.t0();
+        let by_calls = context.slots.take(context.tgid, context.conn, t0, context.out);
         let Some(engine) = context.engine else { return };
         let told = match &self.response.id {
             Some(id) => context.inside.take(&engine.id, id, None, complete),
@@ -176,6 +178,7 @@ impl Facts {
                 .expected_id(engine)
                 .and_then(|id| context.inside.take(&engine.id, &id, self.timeline.t0(), complete)),
         };
+        let told = told.or_else(|| by_calls.map(|told| self.without_contradiction(told, complete)));
         let Some(told) = told else { return };
         self.tokens.report_engine(protocol::Usage {
             input: told.input_tokens,
@@ -198,6 +201,26 @@ impl Facts {
             return None;
         }
         vllm::expected_response_id(protocol.name(), chosen)
+    }
+
+    /// Calls count one by one, and one that was lost leaves no gap: where the response counted otherwise, it is right.
+    /// Its prompt may also have been more than the text that was tokenized: images, or tokens as such.
+    fn without_contradiction(&self, mut told: Told, complete: bool) -> Told {
+        if let Some((input, _)) = self.tokens.input()
+            && told.input_tokens.is_some_and(|tokens| tokens != input)
+        {
+            told.input_tokens = None;
+            told.cached_tokens = None;
+        }
+        if complete
+            && let Some((output, Source::Usage)) = self.tokens.output()
+            && told.output_tokens != Some(output)
+        {
+            told.output_tokens = None;
+            told.first_token = None;
+            told.last_token = None;
+        }
+        told
     }
 
     /// The model, best evidence first: the request's own; then, once it is clear that the request names none, the one
