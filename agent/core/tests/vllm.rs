@@ -413,3 +413,20 @@ fn lost_messages_leave_what_is_certain() {
     );
     assert_eq!(record.t3_ns, None);
 }
+
+#[test]
+fn what_is_said_while_an_engine_starts_says_nothing_of_its_layout() {
+    let greetings = streams();
+    // `{"status": "HELLO"}` and `{"addresses": {}}`, a part each, behind what libzmq says first.
+    let framed = |greeting: &[u8], body: &[u8]| {
+        let mut bytes = greeting[..greeting.len().min(64)].to_vec();
+        bytes.extend([0, u8::try_from(body.len()).expect("short")]);
+        bytes.extend(body);
+        bytes
+    };
+    let hello = framed(&greetings.outputs.0, b"\x81\xa6status\xa5HELLO");
+    let init = framed(&greetings.requests.1, b"\x81\xa9addresses\x80");
+    let rows = [(0, In(hello)), (1, Out(init))];
+    let out = play_on(&mut known("0.32.0"), &mut unix(8, false), &rows);
+    assert_eq!(render(&out), "");
+}

@@ -138,6 +138,10 @@ pub(super) fn read(message: Message<'_>, release: Option<Version>) -> Result<Ste
     let body = message.part(0).ok_or(ShapeError::Parts)?;
     let cut = !body.is_whole();
     let mut reader = Reader::new(body.bytes);
+    // A core that starts says so in a map.
+    if reader.peek() == Ok(Kind::Map) {
+        return Ok(Step::default());
+    }
     let (mut step, whole) = array::read(
         &mut reader,
         Struct::Outputs,

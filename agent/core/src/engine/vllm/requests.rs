@@ -7,7 +7,7 @@ use super::{
     layouts::{Struct, Use, Version},
 };
 use crate::wire::{
-    msgpack::{MsgpackError, Reader},
+    msgpack::{Kind, MsgpackError, Reader},
     zmtp::Message,
 };
 
@@ -42,6 +42,10 @@ const DEFAULT_MAX_TOKENS: u64 = 16;
 
 pub(super) fn read(message: Message<'_>, release: Option<Version>) -> Result<Request<'_>, ShapeError> {
     let kind = message.part(0).ok_or(ShapeError::Parts)?;
+    // To a core that starts goes a map that says how it is to be made.
+    if message.parts() == 1 && Reader::new(kind.bytes).peek() == Ok(Kind::Map) {
+        return Ok(Request::Other);
+    }
     let [kind] = *kind.bytes else {
         return Err(ShapeError::Parts);
     };
