@@ -430,3 +430,93 @@ fn what_is_said_while_an_engine_starts_says_nothing_of_its_layout() {
     let out = play_on(&mut known("0.32.0"), &mut unix(8, false), &rows);
     assert_eq!(render(&out), "");
 }
+
+mod hostile {
+    //! Whatever the engine's own sockets carry, the request is told in full.
+
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What becomes of one piece of a stream.
+    #[derive(Debug, Clone)]
+    enum Fate {
+        Kept,
+        Lost,
+        Flipped(usize, u8),
+        Repeated,
+        Swapped,
+    }
+
+    fn fates() -> impl Strategy<Value = Vec<Fate>> {
+        let fate = prop_oneof![
+            6 => Just(Fate::Kept),
+            1 => Just(Fate::Lost),
+            2 => (any::<usize>(), 1..=255_u8).prop_map(|(at, bits)| Fate::Flipped(at, bits)),
+            1 => Just(Fate::Repeated),
+            1 => Just(Fate::Swapped),
+        ];
+        proptest::collection::vec(fate, 1..40)
+    }
+
+    fn rows(
+        bytes: &[u8],
+        size: usize,
+        fates: &[Fate],
+        step: fn(Vec<u8>) -> Step,
+        lost: fn(Vec<u8>) -> Step,
+    ) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (piece, fate) in bytes.chunks(size).zip(fates.iter().cycle()) {
+            let mut piece = piece.to_vec();
+            match fate {
+                Fate::Kept => {}
+                Fate::Lost => {
+                    rows.push((100_000, lost(piece)));
+                    continue;
+                }
+                Fate::Flipped(at, bits) => {
+                    let at = at % piece.len();
+                    piece[at] ^= bits;
+                }
+                Fate::Repeated => rows.push((100_000, step(piece.clone()))),
+                Fate::Swapped => {
+                    let at = rows.len().saturating_sub(1);
+                    rows.insert(at, (100_000, step(piece)));
+                    continue;
+                }
+            }
+            rows.push((100_000, step(piece)));
+        }
+        rows
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn frames_never_take_the_request_along(
+            requests in fates(),
+            outputs in fates(),
+            size in 1..600_usize,
+            late in any::<bool>(),
+        ) {
+            let streams = streams();
+            let mut pipeline = known("0.32.0");
+            let (mut http, mut to, mut from) =
+                (Wire::new(socket(7, Role::Accepted, false)), unix(8, late), unix(9, late));
+            let mut out = play_on(&mut pipeline, &mut http, &[(99_400, In(ask()))]);
+            out.extend(play_on(&mut pipeline, &mut to, &rows(&streams.requests.1, size, &requests, Out, LostOut)));
+            out.extend(play_on(&mut pipeline, &mut from, &rows(&streams.outputs.0, size, &outputs, In, LostIn)));
+            let body = format!(
+                r#"{{"id":"{ID}","object":"chat.completion","model":"m","choices":[],"usage":{{"prompt_tokens":54,"completion_tokens":2,"total_tokens":56}}}}"#
+            );
+            out.extend(play_on(&mut pipeline, &mut http, &[(101_600, Out(json("200 OK", &body)))]));
+            pipeline.advance(1 << 60, &mut out);
+            check_pairing(&out);
+            let record = only(&out);
+            prop_assert_eq!(record.status, infertap_core::Status::Ok);
+            prop_assert!(record.incomplete.is_empty());
+            prop_assert!(record.input_tokens.is_some() && record.output_tokens.is_some());
+        }
+    }
+}
