@@ -3,18 +3,20 @@
 //! Owns: the rule. Refuses: tables without enough observations: no estimate is better than a guess.
 //!
 //! The knee is the smallest number of requests in flight from which on every row's median wait
-//! - is more than twice that of every row below, and 5 ms more, and
-//! - has risen by a quarter of what waiting for a slot takes: with `n` slots one is free every service time / n.
+//! - is clearly above that of every row below, twice for queue times, and at least 5 ms, and
+//! - has risen by half of what a queue makes it rise: with `n` slots one is free every service time / n, so each further
+//!   request in flight waits that much longer.
 //!
-//! The last part tells waiting for a slot from waiting for a step: an engine that is not idle lets every newcomer wait until
-//! the step at hand is over, which is a small part of a request's time however many there are.
+//! The last part tells waiting for a slot from all that makes a busy engine slower without a queue: newcomers wait until the
+//! step at hand is over, and prefills take turns, but neither takes a request's time divided by `n` for each one more.
 
 use super::{Row, first_of, last_of, spread::Spread};
 use serde::Serialize;
 
-const RISE: f64 = 2.0;
 const LEAST_RISE_S: f64 = 0.005;
-const PART_OF_SLOT: f64 = 0.25;
+/// Part of the expected rise that is asked for. The first to wait does so for half a slot's time, or more.
+const PART: f64 = 0.5;
+const FIRST: f64 = 0.5;
 
 /// What the estimate was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -24,6 +26,16 @@ pub enum Basis {
     Queue,
     /// Times to first token, where queue times are not known.
     Ttft,
+}
+
+impl Basis {
+    /// How many times the worst below the knee the least above it is. Times to first token have the prefill in them.
+    const fn ratio(self) -> f64 {
+        match self {
+            Basis::Queue => 2.0,
+            Basis::Ttft => 1.25,
+        }
+    }
 }
 
 /// Where queueing begins.
@@ -64,16 +76,18 @@ pub(super) fn find(table: &[(usize, &Row)], enough: f64) -> Option<Knee> {
         let (below, above) = waits.split_at_checked(at)?;
         let (last, first) = (below.last()?, above.first()?);
         let worst_below = below.iter().map(|wait| wait.median).fold(0.0, f64::max);
-        let least_above = above.iter().map(|wait| wait.median).fold(f64::INFINITY, f64::min);
         let mut service = Spread::default();
         for wait in below {
             service.merge(wait.service);
         }
         let concurrency = first_of(first.index);
         let slot_s = service.quantile(0.5)? / concurrency.max(1) as f64;
-        let clear = least_above > RISE * worst_below
-            && least_above - worst_below >= LEAST_RISE_S.max(PART_OF_SLOT * slot_s);
-        clear.then(|| Knee {
+        let clear = |wait: &Wait<'_>| {
+            let more = first_of(wait.index).saturating_sub(concurrency) as f64;
+            let rise = LEAST_RISE_S.max(PART * (more + FIRST) * slot_s);
+            wait.median > basis.ratio() * worst_below && wait.median - worst_below >= rise
+        };
+        above.iter().all(clear).then(|| Knee {
             concurrency,
             free_up_to: last_of(last.index),
             basis,

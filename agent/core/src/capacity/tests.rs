@@ -152,6 +152,28 @@ fn an_engine_that_never_made_anyone_wait_has_none() {
 }
 
 #[test]
+fn prefills_that_take_turns_are_no_queue() {
+    // Medians that a llama.cpp server with four slots had on a busy machine, prompts as long as answers: one other
+    // request more than doubles the first token's time, and a second does not.
+    let ttft = [0.71, 1.77, 1.84, 2.07, 1.84, 2.32, 1.95, 7.36];
+    let mut capacity = Capacity::new(DEFAULT_HALF_LIFE_NS);
+    for (in_flight, ttft) in (0..).zip(ttft) {
+        for _ in 0..10 {
+            let sample = Sample {
+                in_flight,
+                running: None,
+                queue_s: None,
+                ttft_s: Some(ttft),
+                service_s: Some(ttft + 1.0),
+            };
+            capacity.add(1, sample);
+        }
+    }
+    let knee = capacity.news(1).expect("observed").0;
+    assert!(knee.is_none_or(|knee| knee.concurrency > 4), "{knee:?}");
+}
+
+#[test]
 fn few_observations_are_none() {
     let mut capacity = Capacity::new(DEFAULT_HALF_LIFE_NS);
     assert_eq!(capacity.news(5), None, "nothing to tell");

@@ -6,6 +6,9 @@
 //! A request is diagnosed the moment it ends, by what is known then. The prefill of another one that is still going on then,
 //! or whose first token has not been told, is not blamed.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Evidence, Gap, Interference, Prefill, Stalls, diagnose, interference};
 use crate::{
     EngineInfo, Nanos, Observation, PipelineConfig, RequestRecord, Status,
