@@ -6,7 +6,7 @@ use super::*;
 use infertap_tests::agent::Diagnosis;
 
 /// How long the client looks away.
-const PAUSE: Duration = Duration::from_millis(600);
+const PAUSE: Duration = Duration::from_millis(1500);
 
 fn diagnosis(bench: &Bench, truth: &ClientTruth) -> Diagnosis {
     let records = bench.records(1);
@@ -20,34 +20,38 @@ fn diagnosis(bench: &Bench, truth: &ClientTruth) -> Diagnosis {
         .unwrap_or_else(|| panic!("not diagnosed: {record:?}"))
 }
 
+/// A client that looks away while the server has more to say than the buffers between them take.
+fn looks_away(bench: &Bench, nonblocking: bool, story: &str) {
+    let mut connection = bench.connect();
+    connection.make_slow(0).unwrap();
+    let script = json!({"chunks": 100, "padding": 10_000, "nonblocking": nonblocking});
+    let plan = scripted(&script, true);
+    let mut truth = connection.send(&plan);
+    std::thread::sleep(PAUSE);
+    connection.receive(&plan, &mut truth);
+    let found = diagnosis(bench, &truth);
+    assert_eq!(found.cause.as_deref(), Some("client"), "{story}: {found:?}");
+    let counted = bench.agent.metrics().unwrap().sum(
+        "llm_bottleneck_total",
+        &[("model", "model-a"), ("cause", "client")],
+    );
+    assert!((counted - 1.0).abs() < 1e-9, "{story}: {counted} counted");
+}
+
 #[test]
-fn a_client_that_does_not_read_is_the_cause() {
+fn a_server_that_is_told_to_wait_waits_for_its_client() {
+    // Its small send buffer refuses writes, which libc's return value does not tell a uprobe.
+    looks_away(&bench(&[], &[]), true, "nonblocking");
+}
+
+#[test]
+fn a_server_whose_writes_wait_waits_for_its_client() {
     for mode in MODES {
-        // A server that is told when it can write again, and one whose writes wait.
-        for nonblocking in [true, false] {
-            let bench = bench(&[], &["--socket-probe", mode]);
-            let mut connection = bench.connect();
-            connection.make_slow(0).unwrap();
-            // More than the buffers of both sides take.
-            let plan = scripted(
-                &json!({"chunks": 1000, "padding": 16_000, "nonblocking": nonblocking}),
-                true,
-            );
-            let mut truth = connection.send(&plan);
-            std::thread::sleep(PAUSE);
-            connection.receive(&plan, &mut truth);
-            let found = diagnosis(&bench, &truth);
-            let story = format!("{mode}, nonblocking {nonblocking}: {found:?}");
-            assert_eq!(found.cause.as_deref(), Some("client"), "{story}");
-            // The server was ready all the time; what it took to get going is not the client's.
-            let stalled = found.client_stall_s.unwrap_or(0.0);
-            assert!(stalled > PAUSE.as_secs_f64() / 2.0, "{story}");
-            let counted = bench.agent.metrics().unwrap().sum(
-                "llm_bottleneck_total",
-                &[("model", "model-a"), ("cause", "client")],
-            );
-            assert!((counted - 1.0).abs() < 1e-9, "{story}: {counted} counted");
-        }
+        // The send buffer of a Unix socket does not grow.
+        let folder = tempfile::tempdir().unwrap();
+        let listen = format!("unix:{}", folder.path().join("socket").display());
+        let bench = bench(&["--listen", &listen], &["--socket-probe", mode]);
+        looks_away(&bench, false, mode);
     }
 }
 
@@ -59,7 +63,7 @@ fn an_engine_that_is_slow_is_not_its_client() {
         let truth = bench.connect().exchange(&plan);
         let found = diagnosis(&bench, &truth);
         assert_eq!(found.cause.as_deref(), Some("decode"), "{mode}: {found:?}");
-        assert_eq!(found.client_stall_s, Some(0.0), "{mode}: {found:?}");
+        assert!(found.client.is_some_and(|share| share < 0.1), "{mode}: {found:?}");
     }
 }
 
@@ -87,7 +91,7 @@ fn a_client_that_stops_reading_and_leaves_was_waited_for() {
 fn requests_in_flight_are_counted_at_arrival() {
     let bench = bench(&[], &[]);
     // Each begins while those before it are still being answered.
-    let script = json!({"chunks": 100, "gap_us": 8_000});
+    let script = json!({"chunks": 100, "gap_us": 20_000});
     let mut open: Vec<(Plan, Connection, ClientTruth)> = (0..4)
         .map(|index| {
             let plan = Plan {
