@@ -40,6 +40,8 @@ def record(kind, direction, payload=b"", flags=0, missing=0):
 STREAM = STREAM_HEAD + chunked(EVENTS) + b"0\r\n\r\n"
 # What libzmq put on a socket; the fuzzer takes 4096 bytes.
 REQUESTS, OUTPUTS = (bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(pathlib.Path("../testdata/vllm/streams.json").read_text()))
+SGLANG = {(s["name"], s["encoding"]): bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(pathlib.Path("../testdata/sglang/streams.json").read_text())}
+SGLANG_BODIES = {(m["name"], m["version"], m["encoding"]): bytes.fromhex(m["body"])[:4000] for m in json.loads(pathlib.Path("../testdata/sglang/messages.json").read_text())}
 OPEN, CLOSE = step(10, 0, b""), step(13, 0, b"")
 SEEDS = {
     "http1": {
@@ -86,6 +88,20 @@ SEEDS = {
         "cut": b"\x03\x20" + OUTPUTS,
         "late": b"\x0c\x20" + REQUESTS[150:],
         "gaps": b"\x05\x20" + OUTPUTS[200:900] + GAP + OUTPUTS[909:1200] + GAP + OUTPUTS[1300:],
+    },
+    "sglang": {
+        "requests": b"\0\x20" + SGLANG["requests", "pickle"],
+        "outputs": b"\0\x20" + SGLANG["outputs", "pickle"],
+        "tagged": b"\0\x20" + SGLANG["outputs", "msgpack"],
+        "tagged_requests": b"\0\x20" + SGLANG["requests", "msgpack"],
+        "late": b"\x04\x20" + SGLANG["outputs", "pickle"][100:],
+        "cut": b"\x02\x20" + SGLANG["outputs", "msgpack"],
+    },
+    "pickle": {
+        "struct": SGLANG_BODIES["request", "0.5.23", "pickle"],
+        "outputs": SGLANG_BODIES["first tokens", "0.5.23", "pickle"],
+        "object": SGLANG_BODIES["last token", "0.5.6", "pickle"],
+        "protocol2": b"\x80\x02cposix\nsystem\n)\x81}q\x00(U\x01aK\x01ub.",
     },
     "pipeline": {
         "stream": OPEN + step(0, 0, REQUEST) + step(1, 0, STREAM_HEAD)

@@ -5,6 +5,7 @@
 //! own messages come in here is a file of its own for each.
 
 mod response;
+mod sglang;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,8 @@ const SWEEP: Nanos = 10 * 1_000_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     engines: HashMap<Arc<str>, Engine>,
+    /// Of engines of SGLang.
+    sglang: sglang::Requests,
     swept: Nanos,
 }
 
@@ -83,6 +86,7 @@ impl Inside {
 
     /// Messages of the engine are missing.
     pub(crate) fn lost(&mut self, engine: &str) {
+        self.sglang.lost(engine);
         if let Some(engine) = self.engines.get_mut(engine) {
             engine.lost();
         }
@@ -97,6 +101,9 @@ impl Inside {
         since: Option<Nanos>,
         complete: bool,
     ) -> Option<Told> {
+        if let Some(told) = self.sglang.take(engine, response, complete) {
+            return Some(told);
+        }
         let engine = self.engines.get_mut(engine)?;
         let added = engine.responses.get(response)?.added;
         if since.is_some_and(|since| added < since) {
@@ -114,6 +121,7 @@ impl Inside {
             return;
         }
         self.swept = now;
+        self.sglang.sweep(now);
         for engine in self.engines.values_mut() {
             let stale = |response: &Response| {
                 let silent = now.saturating_sub(response.touched);
@@ -147,6 +155,7 @@ impl Inside {
 
     /// An engine is gone, and all that it was doing.
     pub(crate) fn down(&mut self, engine: &str, out: &mut Vec<Observation>) {
+        self.sglang.down(engine);
         if let Some((id, mut engine)) = self.engines.remove_entry(engine) {
             engine.tell_steps(&id, Some(Nanos::MAX), out);
         }
@@ -163,7 +172,7 @@ impl Inside {
                 + engine.order.len() * 16
                 + engine.cores.len() * (size_of::<Core>() + 512)
         };
-        self.engines.values().map(of).sum()
+        self.engines.values().map(of).sum::<usize>() + self.sglang.bytes()
     }
 
     fn engine(&mut self, id: &Arc<str>) -> Option<&mut Engine> {

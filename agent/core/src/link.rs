@@ -1,4 +1,4 @@
-//! A connection between an engine's own processes, seen from its API server.
+//! A connection between an engine's own processes, seen from the one that accepted it.
 //!
 //! Owns: both directions' decoders, whether their messages are understood. Refuses: what the messages mean for requests
 //! (`inside`), stream offsets (`connection`).
@@ -6,16 +6,48 @@
 use crate::{
     Anomaly, EngineKind, Observation,
     context::Context,
-    engine::vllm::{OUTPUTS, REQUESTS, Request, ShapeError, VllmReader},
+    engine::{
+        sglang::{MESSAGES, SglangReader, Told},
+        vllm::{OUTPUTS, REQUESTS, Request, VllmReader},
+    },
     inside::Seen,
-    wire::zmtp::{self, Message, ZmtpDecoder, ZmtpEvent},
+    wire::zmtp::{self, Message, StartCheck, ZmtpDecoder, ZmtpEvent},
 };
 use infertap_abi::{Direction, Transport};
 use std::sync::Arc;
 
-/// One connection. The API server binds, so it accepts: it writes requests and reads outputs.
+/// Engines whose processes talk ZeroMQ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Vllm,
+    Sglang,
+}
+
+impl Family {
+    fn of(kind: EngineKind) -> Option<Family> {
+        match kind {
+            EngineKind::Vllm => Some(Family::Vllm),
+            EngineKind::Sglang => Some(Family::Sglang),
+            _ => None,
+        }
+    }
+
+    /// What starts of messages look like, of requests and of outputs. SGLang's say themselves what they are.
+    fn checks(self) -> (StartCheck, StartCheck) {
+        match self {
+            Family::Vllm => (REQUESTS, OUTPUTS),
+            Family::Sglang => (MESSAGES, MESSAGES),
+        }
+    }
+}
+
+/// One connection. vLLM's API server binds, so it accepts: it writes requests and reads outputs. SGLang's tokenizer
+/// manager binds its two sockets, to write requests to the scheduler and to read text; its detokenizer binds one, to read
+/// the scheduler's outputs.
 #[derive(Debug)]
 pub(crate) struct Link {
+    /// Whose messages they are; of vLLM until the engine is known.
+    family: Family,
     requests: Side,
     outputs: Side,
 }
@@ -25,7 +57,7 @@ struct Side {
     decoder: ZmtpDecoder,
     /// The place in the stream was found by searching, and nothing has confirmed it yet.
     unproven: bool,
-    /// From the engine core to the API server.
+    /// Towards who accepted it.
     outputs: bool,
 }
 
@@ -39,11 +71,11 @@ impl Link {
         bytes: &[u8],
         context: &Context<'_>,
     ) -> bool {
-        let kind = context.engine.map(|engine| engine.kind);
+        let family = context.engine.map(|engine| Family::of(engine.kind));
         if joined {
-            transport == Transport::Unix && kind == Some(EngineKind::Vllm) && !http
+            transport == Transport::Unix && family.flatten().is_some() && !http
         } else {
-            zmtp::is_signature(bytes) && kind.is_none_or(|kind| kind == EngineKind::Vllm)
+            zmtp::is_signature(bytes) && family.is_none_or(|family| family.is_some())
         }
     }
 
@@ -60,6 +92,7 @@ impl Link {
             }
         };
         Link {
+            family: Family::Vllm,
             requests: side(REQUESTS, false),
             outputs: side(OUTPUTS, true),
         }
@@ -89,10 +122,23 @@ impl Link {
         missing: u64,
         context: &mut Context<'_>,
     ) {
-        let (side, take): (_, Take) = match direction {
-            Direction::In => (&mut self.outputs, step),
-            Direction::Out => (&mut self.requests, request),
+        if let Some(family) = context.engine.and_then(|engine| Family::of(engine.kind))
+            && self.family != family
+        {
+            self.family = family;
+            let (requests, outputs) = family.checks();
+            self.requests.decoder.judge_by(requests);
+            self.outputs.decoder.judge_by(outputs);
+        }
+        let side = match direction {
+            Direction::In => &mut self.outputs,
+            Direction::Out => &mut self.requests,
             Direction::None => return,
+        };
+        let take: Take = match (self.family, direction) {
+            (Family::Vllm, Direction::In) => step,
+            (Family::Vllm, _) => request,
+            (Family::Sglang, _) => sglang,
         };
         side.act(take, context, |decoder, sink| decoder.gap(gap, sink));
         side.act(take, context, |decoder, sink| decoder.push(bytes, sink));
@@ -100,8 +146,11 @@ impl Link {
     }
 }
 
-/// Takes one message; answers whether it told of requests.
-type Take = fn(&Arc<str>, VllmReader, Message<'_>, &mut Context<'_>) -> Result<bool, ShapeError>;
+/// A message that fits no layout.
+struct NotUnderstood;
+
+/// Takes one message of an engine of this version; answers whether it told of requests.
+type Take = fn(&Arc<str>, Option<&str>, Message<'_>, &mut Context<'_>) -> Result<bool, NotUnderstood>;
 
 impl Side {
     fn act(
@@ -132,9 +181,8 @@ impl Side {
                 if message.parts() == 1 && message.part(0).is_some_and(|part| part.len == 0) {
                     return;
                 }
-                let reader = VllmReader::new(engine.version.as_deref());
                 let id = engine.id.clone();
-                let understood = match take(&id, reader, message, context) {
+                let understood = match take(&id, engine.version.as_deref(), message, context) {
                     // What tells of no request looks alike in every layout.
                     Ok(false) => return,
                     Ok(true) => {
@@ -169,11 +217,12 @@ impl Side {
 
 fn request(
     id: &Arc<str>,
-    reader: VllmReader,
+    version: Option<&str>,
     message: Message<'_>,
     context: &mut Context<'_>,
-) -> Result<bool, ShapeError> {
-    let request = reader.request(message)?;
+) -> Result<bool, NotUnderstood> {
+    let request = VllmReader::new(version).request(message);
+    let request = request.map_err(|_| NotUnderstood)?;
     if context.config.engine_hooks {
         let seen = seen(context);
         match &request {
@@ -187,17 +236,47 @@ fn request(
 
 fn step(
     id: &Arc<str>,
-    reader: VllmReader,
+    version: Option<&str>,
     message: Message<'_>,
     context: &mut Context<'_>,
-) -> Result<bool, ShapeError> {
-    let step = reader.step(message)?;
+) -> Result<bool, NotUnderstood> {
+    let step = VllmReader::new(version)
+        .step(message)
+        .map_err(|_| NotUnderstood)?;
     let model = context.engine.and_then(|engine| engine.model.as_ref());
     if context.config.engine_hooks {
         let seen = seen(context);
         context.inside.stepped(id, model, &step, seen, context.out);
     }
     Ok(!step.outputs.is_empty())
+}
+
+fn sglang(
+    id: &Arc<str>,
+    _version: Option<&str>,
+    message: Message<'_>,
+    context: &mut Context<'_>,
+) -> Result<bool, NotUnderstood> {
+    let told = SglangReader.read(message).map_err(|_| NotUnderstood)?;
+    let seen = seen(context);
+    match told {
+        Told::Added(added) => {
+            if context.config.engine_hooks {
+                context.inside.sglang_added(id, &added, seen);
+            }
+            Ok(true)
+        }
+        Told::Outputs(outputs) => {
+            let model = context.engine.and_then(|engine| engine.model.as_ref());
+            if context.config.engine_hooks
+                && let Some(report) = context.inside.sglang_outputs(id, model, &outputs, seen)
+            {
+                context.out.push(Observation::Engine(Box::new(report)));
+            }
+            Ok(!outputs.outputs.is_empty())
+        }
+        Told::Aborted(_) | Told::Other => Ok(false),
+    }
 }
 
 fn seen(context: &Context<'_>) -> Seen {

@@ -451,6 +451,7 @@ impl Request {
                 .zip(computed)
                 .and_then(|(prompt, computed)| prompt.checked_sub(computed)),
             output_tokens: all.then(|| self.tasks.iter().map(|task| task.tokens).sum()),
+            reasoning_tokens: None,
             requests: self.tasks.len() as u64,
             gaps: if all { self.gaps.seconds() } else { Vec::new() },
         }

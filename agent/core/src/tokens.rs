@@ -82,7 +82,7 @@ impl Tokens {
     }
 
     pub(crate) fn reasoning(&self) -> Option<u64> {
-        self.usage.reasoning
+        self.engine.reasoning.or(self.usage.reasoning)
     }
 
     /// The response's own count, unless content followed its last report: then that count plus what followed.

@@ -73,6 +73,7 @@ const BUILTIN: &[Builtin] = &[
             "-m sglang.launch_server",
             "*/sglang/launch_server.py",
             "sglang serve",
+            "-m sglang.cli.main serve",
         ],
         ..NONE
     },

@@ -77,9 +77,46 @@ fn servers_of_the_field_are_known() {
             "sglang-server",
         ),
         (
+            "sglang",
+            python,
+            "/opt/venv/bin/python3 /opt/venv/bin/sglang serve --model-path m",
+            "sglang-server",
+        ),
+        (
+            "python3",
+            python,
+            "python3 -m sglang.cli.main serve --model-path m",
+            "sglang-server",
+        ),
+        (
             "sglang::schedul",
             python,
             "sglang::scheduler_TP0",
+            "sglang-worker",
+        ),
+        (
+            "sglang::schedul",
+            python,
+            "sglang::scheduler_DP1_TP0",
+            "sglang-worker",
+        ),
+        ("sglang::detoken", python, "sglang::detokenizer", "sglang-worker"),
+        (
+            "sglang::detoken",
+            python,
+            "sglang::detokenizer_router",
+            "sglang-worker",
+        ),
+        (
+            "sglang::tokeniz",
+            python,
+            "sglang::tokenizer_worker:4711",
+            "sglang-worker",
+        ),
+        (
+            "sglang::data_pa",
+            python,
+            "sglang::data_parallel_controller",
             "sglang-worker",
         ),
         (

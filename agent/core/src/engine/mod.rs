@@ -3,6 +3,7 @@
 //! Owns: the description and the stable names. Refuses: finding engines (the agent's `discover`).
 
 pub(crate) mod llama_cpp;
+pub mod sglang;
 pub mod vllm;
 
 use serde::{Deserialize, Serialize};

@@ -180,11 +180,14 @@ impl Facts {
         };
         let told = told.or_else(|| by_calls.map(|told| self.without_contradiction(told, complete)));
         let Some(told) = told else { return };
+        if engine.kind == EngineKind::Sglang && !self.is_all_of_it(told.output_tokens) {
+            return;
+        }
         self.tokens.report_engine(protocol::Usage {
             input: told.input_tokens,
             cached_input: told.cached_tokens,
             output: told.output_tokens,
-            ..protocol::Usage::default()
+            reasoning: told.reasoning_tokens,
         });
         self.told = told;
     }
@@ -221,6 +224,14 @@ impl Facts {
             told.last_token = None;
         }
         told
+    }
+
+    /// SGLang gives each choice and each prompt an id of its own, and shows that of the first: what was told of it is then
+    /// only part of the response. `output` is what was told.
+    fn is_all_of_it(&self, output: Option<u64>) -> bool {
+        let several = self.several_choices || self.request.choices.is_some_and(|n| n > 1);
+        let usage = self.response.usage.output;
+        !several && usage.is_none_or(|usage| output.is_none_or(|told| told >= usage))
     }
 
     /// The model, best evidence first: the request's own; then, once it is clear that the request names none, the one

@@ -59,6 +59,7 @@ pub(crate) struct Told {
     pub(crate) input_tokens: Option<u64>,
     pub(crate) cached_tokens: Option<u64>,
     pub(crate) output_tokens: Option<u64>,
+    pub(crate) reasoning_tokens: Option<u64>,
     /// Engine requests that it has: prompts times choices.
     pub(crate) requests: u64,
     /// Seconds between successive tokens of one engine request, and how many tokens share them. Whole wherever
@@ -217,6 +218,7 @@ impl Response {
             input_tokens: sum(|prompt| prompt.tokens).filter(|_| self.members.len() < MAX_MEMBERS),
             cached_tokens: sum(|prompt| prompt.cached),
             output_tokens: counted.then_some(self.output_tokens),
+            reasoning_tokens: None,
             requests: self.members.len() as u64,
             gaps: if counted { self.gaps.seconds() } else { Vec::new() },
         })

@@ -116,6 +116,7 @@ fn one_request_from_its_addition_to_its_end() {
             input_tokens: Some(54),
             cached_tokens: Some(48),
             output_tokens: Some(4),
+            reasoning_tokens: None,
             requests: 1,
             gaps: vec![(0.01, 2), (0.01, 1)],
         })

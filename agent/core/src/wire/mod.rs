@@ -7,5 +7,6 @@ pub mod encoding;
 pub mod http1;
 pub mod json_scan;
 pub mod msgpack;
+pub mod pickle;
 pub mod sse;
 pub mod zmtp;

@@ -123,6 +123,20 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(u64::from(len))?).map_err(|_| MsgpackError::NotUtf8)
     }
 
+    /// Bytes.
+    pub fn bin(&mut self) -> Result<&'a [u8], MsgpackError> {
+        self.expect(Kind::Bin)?;
+        let len = decode::read_bin_len(&mut self.rest).map_err(|_| MsgpackError::Truncated)?;
+        self.take(u64::from(len))
+    }
+
+    /// An extension: its type, and its data.
+    pub fn ext(&mut self) -> Result<(i8, &'a [u8]), MsgpackError> {
+        self.expect(Kind::Ext)?;
+        let meta = decode::read_ext_meta(&mut self.rest).map_err(|_| MsgpackError::Truncated)?;
+        Ok((meta.typeid, self.take(u64::from(meta.size))?))
+    }
+
     /// The header of an array: how many values follow.
     pub fn array(&mut self) -> Result<u32, MsgpackError> {
         self.expect(Kind::Array)?;

@@ -33,6 +33,9 @@ fn values_of_every_width_are_read() {
     assert_eq!(Reader::new(&[0xca, 0x3e, 0x80, 0, 0]).float(), Ok(0.25));
     assert_eq!(Reader::new(&[0xd9, 2, b'h', b'i']).str(), Ok("hi"));
     assert_eq!(Reader::new(&[0xa2, b'h', b'i']).str(), Ok("hi"));
+    assert_eq!(Reader::new(&[0xc4, 2, 8, 9]).bin(), Ok(&[8, 9][..]));
+    assert_eq!(Reader::new(&[0xc7, 2, 0xff, 8, 9]).ext(), Ok((-1, &[8, 9][..])));
+    assert_eq!(Reader::new(&[0xd5, 1, 8, 9]).ext(), Ok((1, &[8, 9][..])));
     assert_eq!(Reader::new(&[0xdc, 1, 2]).array(), Ok(258));
     assert_eq!(Reader::new(&[0x83]).map(), Ok(3));
     assert_eq!(Reader::new(&[0xc3]).bool(), Ok(true));
@@ -48,6 +51,8 @@ fn what_does_not_fit_is_told() {
     assert_eq!(Reader::new(&[0xc1]).peek(), Err(MsgpackError::Reserved));
     assert_eq!(Reader::new(&[0xc1]).skip(), Err(MsgpackError::Reserved));
     assert_eq!(Reader::new(&[0xa2, b'h']).str(), Err(MsgpackError::Truncated));
+    assert_eq!(Reader::new(&[0xc4, 2, 8]).bin(), Err(MsgpackError::Truncated));
+    assert_eq!(Reader::new(&[0xc7, 2, 1, 8]).ext(), Err(MsgpackError::Truncated));
     assert_eq!(Reader::new(&[0xa1, 0xff]).str(), Err(MsgpackError::NotUtf8));
     assert_eq!(Reader::new(&[]).peek(), Err(MsgpackError::Truncated));
     assert_eq!(
@@ -90,6 +95,8 @@ proptest! {
             |r: &mut Reader<'_>| r.int().is_ok(),
             |r: &mut Reader<'_>| r.float().is_ok(),
             |r: &mut Reader<'_>| r.str().is_ok(),
+            |r: &mut Reader<'_>| r.bin().is_ok(),
+            |r: &mut Reader<'_>| r.ext().is_ok(),
             |r: &mut Reader<'_>| r.array().is_ok(),
             |r: &mut Reader<'_>| r.map().is_ok(),
             |r: &mut Reader<'_>| r.bool().is_ok(),

@@ -91,6 +91,11 @@ impl ZmtpDecoder {
         }
     }
 
+    /// From now on, searches judge by this check.
+    pub fn judge_by(&mut self, check: StartCheck) {
+        self.check = check;
+    }
+
     /// Forgets its place and searches the next message start: the connection was joined late, or what it told made no
     /// sense.
     pub fn resync(&mut self) {
