@@ -55,7 +55,7 @@ fn replayed_with(name: &str, config: PipelineConfig) -> Replay {
                 *anomalies.entry(*kind).or_default() += count;
             }
             Replayed::Observation(Observation::EngineMessages { understood: now, .. }) => {
-                understood.push(*now)
+                understood.push(*now);
             }
             Replayed::Observation(Observation::Engine(report)) => {
                 waiting = waiting.max(report.load.map(|load| load.waiting));

@@ -18,6 +18,7 @@ pub enum Passes {
 }
 
 /// A place in a message.
+#[must_use]
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     what: What,
