@@ -110,7 +110,11 @@ impl Requests {
             output_tokens: request.output.filter(|_| counted),
             reasoning_tokens: request.reasoning.filter(|_| counted),
             requests: 1,
-            gaps: if counted { request.gaps.seconds() } else { Vec::new() },
+            gaps: if counted {
+                request.gaps.seconds()
+            } else {
+                Vec::new()
+            },
         })
     }
 
@@ -139,7 +143,9 @@ impl Requests {
     pub(super) fn bytes(&self) -> usize {
         let of = |engine: &Engine| {
             let gaps = engine.requests.values().map(|request| request.gaps.heap_bytes());
-            gaps.sum::<usize>() + engine.requests.len() * (size_of::<Request>() + 96) + engine.order.len() * 16
+            gaps.sum::<usize>()
+                + engine.requests.len() * (size_of::<Request>() + 96)
+                + engine.order.len() * 16
         };
         self.engines.values().map(of).sum()
     }
@@ -147,22 +153,21 @@ impl Requests {
 
 impl Engine {
     fn request(&mut self, rid: &str) -> &mut Request {
-        let id = match self.requests.get_key_value(rid) {
-            Some((id, _)) => id.clone(),
-            None => {
-                while self.requests.len() >= MAX_RESPONSES
-                    && let Some(oldest) = self.order.pop_front()
-                {
-                    self.requests.remove(&oldest);
-                }
-                if self.order.len() >= 2 * MAX_RESPONSES {
-                    let requests = &self.requests;
-                    self.order.retain(|id| requests.contains_key(id));
-                }
-                let id: Arc<str> = rid.into();
-                self.order.push_back(id.clone());
-                id
+        let id = if let Some((id, _)) = self.requests.get_key_value(rid) {
+            id.clone()
+        } else {
+            while self.requests.len() >= MAX_RESPONSES
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.requests.remove(&oldest);
             }
+            if self.order.len() >= 2 * MAX_RESPONSES {
+                let requests = &self.requests;
+                self.order.retain(|id| requests.contains_key(id));
+            }
+            let id: Arc<str> = rid.into();
+            self.order.push_back(id.clone());
+            id
         };
         self.requests.entry(id).or_default()
     }

@@ -45,7 +45,7 @@ pub(super) fn read(bytes: &[u8], cut: bool) -> Result<Told<'_>, ShapeError> {
             Ok(Told::Added(requests.collect::<Result<_, _>>()?))
         }
         "AbortReq" => Ok(Told::Aborted(message.text("rid").unwrap_or_default())),
-        // Before 0.5.5 the names were shorter.
+        // In 0.4.10 the names are shorter.
         "BatchTokenIDOutput" | "BatchStrOutput" | "BatchTokenIDOut" | "BatchStrOut" => {
             Ok(Told::Outputs(outputs(&message, cut)?))
         }
@@ -136,7 +136,7 @@ fn outputs<'a>(message: &Object<'_, 'a>, cut: bool) -> Result<Outputs<'a>, Shape
         "retraction_counts",
     ]
     .map(column);
-    // Before 0.5.9 two times came as columns of their own.
+    // In 0.5.6 two times come as columns of their own.
     let (forward, queue) = (column("forward_entry_time"), column("queue_time"));
     let times = message
         .field("time_stats")
