@@ -54,9 +54,9 @@ fn steps(mut input: &[u8]) -> Vec<Step<'_>> {
 fn engine() -> Event<'static> {
     let info = EngineInfo {
         id: "generic-1".into(),
-        kind: EngineKind::Generic,
+        kind: EngineKind::Vllm,
         model: None,
-        version: None,
+        version: Some("0.32.0".into()),
         pid: PID,
         pids: vec![PID],
         ports: vec![1],
@@ -89,7 +89,12 @@ fn run(input: &[u8]) -> Vec<Observation> {
             tgid: PID,
             tid: PID + u32::from(step.length % 3),
             fd: 7,
-            transport: Transport::Tcp as u8,
+            // Two of the connections can be an engine's own.
+            transport: if step.connection < 2 {
+                Transport::Tcp
+            } else {
+                Transport::Unix
+            } as u8,
             dir_role: RecordHeader::pack(Direction::None as u8, Role::Accepted as u8),
             ..RecordHeader::default()
         };
@@ -239,6 +244,10 @@ fuzz_target!(|input: &[u8]| {
                 *sum = sum.saturating_add(*count);
             }
             Observation::Anomaly { count, .. } => assert!(*count > 0),
+            Observation::Step(step) => {
+                assert!(step.start.is_none_or(|start| start <= step.end), "{step:?}");
+                assert_ne!(step.requests, Some(0), "{step:?}");
+            }
             Observation::Ignore(_)
             | Observation::Engine(_)
             | Observation::Capacity(_)
