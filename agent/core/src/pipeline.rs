@@ -7,18 +7,19 @@
 //! [`Observation::Ignore`]: an engine's own processes are read where the API server accepts them, so no message counts
 //! twice.
 
+mod calls;
 mod config;
 mod dropped;
 
 pub use config::{PipelineConfig, PipelineStats};
 
 use crate::{
-    Anomaly, EngineKind, Event, EventKind, Nanos, Observation,
+    Anomaly, Event, EventKind, Nanos, Observation,
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
     diagnose::Peers,
     engines::Engines,
-    event::{Call, Closed, Socket},
+    event::{Closed, Socket},
     inside::Inside,
     lru::LruMap,
     slots::Slots,
@@ -186,29 +187,6 @@ impl Pipeline {
         self.peers.advance(now, out);
         self.slots.advance(now, out);
         self.anomalies.tell(out);
-    }
-
-    /// A process called a function that is probed.
-    fn call(&mut self, call: &Call<'_>, out: &mut Vec<Observation>) {
-        if self.config.engine_hooks
-            && let Some(engine) = self.engines.of(call.tgid)
-        {
-            self.slots.call(call, &engine.id, engine.model.as_ref(), out);
-            for _ in 0..self.slots.take_evicted() {
-                self.anomalies.add(Anomaly::Evicted);
-            }
-        }
-    }
-
-    /// A thread reads what it is to serve: its calls tell of that request.
-    fn thread_read(&mut self, socket: Socket, direction: Direction) {
-        if self.config.engine_hooks
-            && direction == Direction::In
-            && let Some(engine) = self.engines.of(socket.tgid)
-            && matches!(engine.kind, EngineKind::LlamaCpp | EngineKind::Generic)
-        {
-            self.slots.read(socket.tgid, socket.tid, socket.conn, &engine.id);
-        }
     }
 
     /// What it holds.

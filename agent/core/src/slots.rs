@@ -8,6 +8,7 @@
 //! the slot alone. So a request is found by the thread that read its connection, and its times by its task's slot: no
 //! number here is guessed.
 
+mod request;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::{
     observation::{EngineLoad, EngineReport},
     timeline::Gaps,
 };
+use request::{Request, Task, task_of};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
@@ -69,28 +71,6 @@ struct Thread {
     tokens: Option<u64>,
     /// A task was made of it.
     made: bool,
-}
-
-/// One request: what its tasks did.
-#[derive(Debug)]
-struct Request {
-    made: Nanos,
-    prompt_tokens: Option<u64>,
-    tasks: Vec<Task>,
-    gaps: Gaps,
-    /// It has more tasks than are followed.
-    lossy: bool,
-}
-
-#[derive(Debug)]
-struct Task {
-    id: u32,
-    launched: bool,
-    scheduled: Option<Nanos>,
-    first_token: Option<Nanos>,
-    last_token: Option<Nanos>,
-    tokens: u64,
-    computed: Option<u64>,
 }
 
 /// A slot that is in use.
@@ -411,49 +391,5 @@ impl Server {
             self.tasks.remove(&task.id);
         }
         Some(request)
-    }
-}
-
-fn task_of(requests: &mut HashMap<ConnId, Request>, key: (ConnId, u32)) -> Option<&mut Task> {
-    let request = requests.get_mut(&key.0)?;
-    request.tasks.iter_mut().find(|task| task.id == key.1)
-}
-
-impl Request {
-    /// Prompt tokens, where all that was tokenized is the one prompt.
-    fn prompt_of_one(&self) -> Option<u64> {
-        self.prompt_tokens.filter(|_| self.tasks.len() == 1)
-    }
-
-    fn told(&self) -> Told {
-        let prompt = self.prompt_of_one();
-        let computed = match self.tasks.as_slice() {
-            [task] => task.computed,
-            _ => None,
-        };
-        let all = !self.lossy && self.tasks.iter().all(|task| task.launched);
-        Told {
-            scheduled: self.tasks.iter().filter_map(|task| task.scheduled).min(),
-            first_token: self
-                .tasks
-                .iter()
-                .filter_map(|task| task.first_token)
-                .min()
-                .filter(|_| all),
-            last_token: self
-                .tasks
-                .iter()
-                .filter_map(|task| task.last_token)
-                .max()
-                .filter(|_| all),
-            input_tokens: prompt,
-            cached_tokens: prompt
-                .zip(computed)
-                .and_then(|(prompt, computed)| prompt.checked_sub(computed)),
-            output_tokens: all.then(|| self.tasks.iter().map(|task| task.tokens).sum()),
-            reasoning_tokens: None,
-            requests: self.tasks.len() as u64,
-            gaps: if all { self.gaps.seconds() } else { Vec::new() },
-        }
     }
 }
