@@ -18,6 +18,7 @@ fn main() -> anyhow::Result<()> {
     };
     let seconds = args.next().map_or(Ok(5), |s| s.parse())?;
     let options = ProbeOptions {
+        arrivals: true,
         socket_probe,
         ring_bytes: 8 << 20,
         max_connections: 65536,

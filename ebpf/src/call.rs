@@ -39,6 +39,8 @@ pub struct Call {
     pub count: u64,
     /// Time of entry.
     pub entered_ns: u64,
+    /// When the first byte that a read takes had reached its socket; 0: not known.
+    pub arrived_ns: u64,
     /// Descriptor.
     pub fd: u32,
     /// One of [`op`].
@@ -107,7 +109,7 @@ impl Caller {
 pub fn begin(caller: Caller, op: u8, fd: u32, conn: u64, pointer: u64, count: u64) {
     // SAFETY: helper without preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
-    let call = Call { conn, pointer, count, entered_ns, fd, op, padding: [0; 3], walk: Walk::NONE, header: EMPTY };
+    let call = Call { conn, pointer, count, entered_ns, arrived_ns: 0, fd, op, padding: [0; 3], walk: Walk::NONE, header: EMPTY };
     if CALLS.insert(&caller.pid_tgid, &call, 0).is_err() {
         lost(DropReason::CallTableFull);
     }

@@ -53,7 +53,7 @@ pub const EMPTY: RecordHeader = RecordHeader {
     flags: 0,
     captured: 0,
     len: 0,
-    call_len: 0,
+    extra: 0,
     dur_ns: 0,
     tgid: 0,
     tid: 0,
@@ -146,7 +146,7 @@ pub fn forget(caller: Caller, key: FdKey) {
         // What went each way in all, so that a lost last piece shows.
         end.offset = conn.bytes_out;
         end.len = conn.bytes_in as u32;
-        end.call_len = (conn.bytes_in >> 32) as u32;
+        end.extra = (conn.bytes_in >> 32) as u32;
         emit::control(&end, false);
     }
     let _ = CONNS.remove(&id);

@@ -6,6 +6,7 @@
 #![no_std]
 #![no_main]
 
+mod arrival;
 mod call;
 mod descriptor;
 mod emit;

@@ -1,8 +1,8 @@
 //! Maps: their names, kinds and default sizes. The loader may resize them; the contract test holds both to these names.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{HashMap, LruHashMap, PerCpuArray, RingBuf};
-use infertap_abi::{CallFrames, CallKey, Conn, DropReason, FdKey, Target};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+use infertap_abi::{CallFrames, CallKey, Conn, DropReason, FdKey, PORT_WORDS, Target};
 
 use crate::call::Call;
 
@@ -30,6 +30,15 @@ pub static FRAMES: LruHashMap<CallKey, CallFrames> = LruHashMap::with_max_entrie
 /// Threads of watched processes that are forking a process (not a thread).
 #[map]
 pub static FORKING: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0);
+
+/// Local TCP ports on which arrivals are noted: one bit each.
+#[map]
+pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
+
+/// Socket cookie → when the first byte that nobody has read yet arrived. The least recently used entry makes room: its
+/// request then begins when it is read.
+#[map]
+pub static ARRIVALS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(16384, 0);
 
 /// What was lost here, by [`DropReason`].
 #[map]

@@ -21,6 +21,9 @@ const MESSAGES: u64 = 8;
 
 const EAGAIN: i64 = 11;
 const EINTR: i64 = 4;
+/// ERESTARTSYS to ERESTART_RESTARTBLOCK: what the exit of an interrupted call shows inside the kernel. The call is made
+/// again, or its caller sees EINTR (a debugger, a profiler, SIGSTOP).
+const RESTARTED: core::ops::RangeInclusive<i64> = 512..=516;
 const EPIPE: i64 = 32;
 const ECONNABORTED: i64 = 103;
 const ECONNRESET: i64 = 104;
@@ -112,7 +115,11 @@ fn moved(caller: Caller, call: &mut Call, conn: &mut Conn, ret: i64, flag: u16) 
         header.flags |= record_flag::BLOCKED;
     }
     header.offset = start;
-    header.call_len = total;
+    if reading && call.arrived_ns != 0 && call.arrived_ns <= now {
+        let waited_us = (now - call.arrived_ns) / 1000;
+        header.extra = if waited_us > u64::from(u32::MAX) { u32::MAX } else { waited_us as u32 };
+        header.flags |= record_flag::ARRIVED;
+    }
     let seq = if reading { conn.seq_in } else { conn.seq_out };
     header.seq = seq;
     call.walk.rest = u64::from(total);
@@ -173,7 +180,7 @@ fn nothing_moved(call: &mut Call, conn: &mut Conn, ret: i64, reading: bool) {
     if errno == EAGAIN && !reading && !by_libc {
         header.kind = RecordKind::Stall as u16;
         emit::control(header, false);
-    } else if errno != EAGAIN && errno != EINTR && !by_libc {
+    } else if errno != EAGAIN && errno != EINTR && !RESTARTED.contains(&errno) && !by_libc {
         if matches!(errno, EPIPE | ECONNABORTED | ECONNRESET | ETIMEDOUT | EHOSTUNREACH) {
             conn.flags |= conn_flag::FAILED;
         }
@@ -192,6 +199,8 @@ fn piece(call: &mut Call, source: u64, len: u32, captured: u32) {
     walk.lost += u64::from(emit::data(header, source));
     header.offset += u64::from(len);
     header.seq = header.seq.wrapping_add(1);
+    // Told of the call's first byte alone.
+    header.flags &= !record_flag::ARRIVED;
 }
 
 #[inline(always)]

@@ -194,7 +194,7 @@ impl Comparison {
         let _ = writeln!(text, "requests paired       {}", self.pairs.len());
         let _ = writeln!(text, "|TTFT difference|  ms {}", self.ttft.in_units(1e-3));
         let _ = writeln!(text, "|e2e difference|   ms {}", self.e2e.in_units(1e-3));
-        let _ = writeln!(text, "send to server's read ms {}", self.read_lag.in_units(1e-3));
+        let _ = writeln!(text, "send to T0          ms {}", self.read_lag.in_units(1e-3));
         let _ = writeln!(
             text,
             "write to client's read ms {}",

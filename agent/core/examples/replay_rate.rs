@@ -151,7 +151,6 @@ fn measure(shape: &[Piece], connections: u64, for_at_least: Duration) -> (u64, u
                 kind: RecordKind::Data as u16,
                 captured: piece.bytes.len() as u32,
                 len: piece.bytes.len() as u32,
-                call_len: piece.bytes.len() as u32,
                 dur_ns: 8_000,
                 tgid: 1,
                 dir_role: RecordHeader::pack(piece.direction as u8, Role::Accepted as u8),

@@ -201,7 +201,10 @@ impl Connection {
             pairing,
             ..
         } = self;
-        pairing.inbound(context.at, !requests.in_message() && requests.buffered() == 0);
+        pairing.inbound(
+            context.arrived,
+            !requests.in_message() && requests.buffered() == 0,
+        );
         requests.feed(bytes, &mut |event| pairing.on_request(event, responses, context));
     }
 

@@ -39,6 +39,8 @@ impl Anomalies {
 pub(crate) struct Context<'a> {
     /// When the event happened (a write: began).
     pub(crate) at: Nanos,
+    /// When the bytes that were read had reached the socket, where that is known; else `at`.
+    pub(crate) arrived: Nanos,
     /// When it was over.
     pub(crate) until: Nanos,
     pub(crate) conn: ConnId,

@@ -94,6 +94,8 @@ pub enum EventKind<'a> {
         len: u32,
         /// The first `bytes.len() ≤ len` of them; the rest was over the capture budget.
         bytes: &'a [u8],
+        /// When the first byte of the call had reached the socket, where the kernel told; at most the event's time.
+        arrived: Option<Nanos>,
         /// How long the system call took, nanoseconds (saturating at 4.29 s).
         dur_ns: u32,
         /// The socket took less than it was offered.
@@ -219,6 +221,8 @@ impl<'a> Event<'a> {
                     offset: header.offset,
                     len: header.len,
                     bytes,
+                    arrived: (header.flags & record_flag::ARRIVED != 0)
+                        .then(|| header.ts_ns.saturating_sub(u64::from(header.extra) * 1000)),
                     dur_ns: header.dur_ns,
                     blocked: header.flags & record_flag::BLOCKED != 0,
                 }
@@ -233,7 +237,7 @@ impl<'a> Event<'a> {
             RecordKind::Stall => EventKind::Stall(socket),
             RecordKind::Close => EventKind::Close(Closed {
                 socket,
-                bytes_in: u64::from(header.len) | (u64::from(header.call_len) << 32),
+                bytes_in: u64::from(header.len) | (u64::from(header.extra) << 32),
                 bytes_out: header.offset,
                 peer_gone: header.flags & record_flag::PEER_GONE != 0,
             }),
@@ -338,7 +342,7 @@ mod tests {
             kind: RecordKind::Close as u16,
             offset: 1 << 40,
             len: 7,
-            call_len: 1,
+            extra: 1,
             ..Default::default()
         };
         let EventKind::Close(closed) = Event::decode(&header.to_bytes()).expect("valid").kind else {
@@ -398,6 +402,27 @@ mod tests {
             value: 0xffff,
         };
         assert_eq!(Event::decode(&record(&header)).unwrap_err(), unknown);
+    }
+
+    #[test]
+    fn a_read_tells_when_its_first_byte_had_arrived_where_the_kernel_saw_it() {
+        let arrived = |flags: u16, extra: u32| {
+            let mut record = data(3, 3, b"abc");
+            record[0..8].copy_from_slice(&5_000_000u64.to_le_bytes());
+            record[26..28].copy_from_slice(&flags.to_le_bytes());
+            record[36..40].copy_from_slice(&extra.to_le_bytes());
+            match Event::decode(&record).expect("valid").kind {
+                EventKind::Data { arrived, .. } => arrived,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(arrived(record_flag::ARRIVED, 2_000), Some(3_000_000));
+        assert_eq!(
+            arrived(record_flag::ARRIVED, u32::MAX),
+            Some(0),
+            "never before the clock began"
+        );
+        assert_eq!(arrived(0, 2_000), None);
     }
 
     #[test]

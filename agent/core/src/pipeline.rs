@@ -88,6 +88,7 @@ impl Pipeline {
                 offset,
                 len,
                 bytes,
+                arrived,
                 dur_ns,
                 blocked,
             } => {
@@ -99,6 +100,7 @@ impl Pipeline {
                         if let (Direction::Out, Some(stalls)) = (direction, connection.pairing.stalls()) {
                             stalls.wrote(at, until, blocked);
                         }
+                        context.arrived = arrived.unwrap_or(at);
                         connection.data(direction, offset, len, bytes, context)
                     });
                 }
@@ -291,6 +293,7 @@ impl Pipeline {
         let engine = connection.engine.take();
         let mut context = Context {
             at,
+            arrived: at,
             until,
             conn,
             tgid,
@@ -350,6 +353,7 @@ impl Pipeline {
             &mut connection,
             &mut Context {
                 at,
+                arrived: at,
                 until: at,
                 conn,
                 tgid,

@@ -118,7 +118,7 @@ pub struct RequestRecord {
     pub http_status: Option<u16>,
     /// `stop`, `length`, `tool_calls`… of the first choice that told one.
     pub finish_reason: Option<String>,
-    /// First byte of the request reached the process.
+    /// First byte of the request reached the server: its socket, where the kernel tells, else its read.
     pub t0_ns: Option<Nanos>,
     /// The scheduler started it.
     pub t1_ns: Option<Nanos>,

@@ -59,6 +59,7 @@ fn borrowed<'a>(wire: &mut Wire, at: u64, direction: Direction, bytes: &'a [u8])
             bytes,
             dur_ns: 0,
             blocked: false,
+            arrived: None,
         },
     }
 }

@@ -158,6 +158,7 @@ fn repeated_bytes_are_taken_once() {
             bytes: word()[word().len() - 50..].to_vec().leak(),
             dur_ns: 0,
             blocked: false,
+            arrived: None,
         },
     };
     pipeline.handle(again, &mut out);

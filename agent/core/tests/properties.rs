@@ -371,6 +371,7 @@ fn any_step() -> impl Strategy<Value = (u64, EventKind<'static>)> {
                 bytes: bytes.leak(),
                 dur_ns: extra * 1_000_000,
                 blocked: false,
+                arrived: None,
             },
         };
         (at, kind)

@@ -112,6 +112,11 @@ config_section! {
         /// functions: other processes pay nothing, the watched process pays more, and statically linked programs
         /// are not seen).
         pub socket_probe: SocketProbe = SocketProbe::Tracepoint,
+        /// Whether a request begins when its first byte reaches the server's socket (true), or when the server reads it:
+        /// a server whose threads are busy reads late. Needs the tracepoints tcp:tcp_probe and tcp:tcp_rcv_space_adjust,
+        /// which every TCP segment that the host receives passes. With socket_probe = "uprobe", where other processes pay
+        /// nothing, a request always begins when it is read.
+        pub arrivals: bool = true,
         /// Size of the ring buffer between the kernel and the agent; a power of two from 64KiB to 1GiB. When it
         /// overflows, events are lost, which infertap_events_dropped_total{reason="ring_full"} counts.
         pub ring_bytes: Size = Size::bytes(8 << 20),

@@ -109,6 +109,31 @@ pub const SOCKET_TRACEPOINTS: &[TracepointSpec] = &[
     enter("enter_splice", "sys_enter_splice"),
 ];
 
+/// Arrival family: the taking first, or what was noted before it would look unread.
+pub const ARRIVAL_TRACEPOINTS: &[TracepointSpec] = &[
+    TracepointSpec {
+        program: "bytes_taken",
+        category: "tcp",
+        name: "tcp_rcv_space_adjust",
+        required: true,
+    },
+    TracepointSpec {
+        program: "segment_arrived",
+        category: "tcp",
+        name: "tcp_probe",
+        required: true,
+    },
+];
+
+/// Fields that the arrival family reads: tracepoint, field, its bytes, and the constant that takes its offset.
+pub const ARRIVAL_FIELDS: &[(&str, &str, u32, &str)] = &[
+    ("tcp_probe", "sport", 2, "PROBE_SPORT_OFFSET"),
+    ("tcp_probe", "data_len", 2, "PROBE_LEN_OFFSET"),
+    ("tcp_probe", "sock_cookie", 8, "PROBE_COOKIE_OFFSET"),
+    ("tcp_rcv_space_adjust", "sport", 2, "ADJUST_SPORT_OFFSET"),
+    ("tcp_rcv_space_adjust", "sock_cookie", 8, "ADJUST_COOKIE_OFFSET"),
+];
+
 /// Process family.
 pub const PROCESS_TRACEPOINTS: &[TracepointSpec] = &[
     TracepointSpec {
@@ -272,5 +297,5 @@ pub const CALLS: &[CallSpec] = &[
 
 /// Maps that the user side opens, or whose layout it knows.
 pub const MAPS: &[&str] = &[
-    "TARGETS", "FDS", "CONNS", "CALLS", "FRAMES", "FORKING", "DROPS", "EVENTS",
+    "TARGETS", "FDS", "CONNS", "CALLS", "FRAMES", "FORKING", "PORTS", "ARRIVALS", "DROPS", "EVENTS",
 ];

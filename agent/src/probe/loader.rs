@@ -1,9 +1,12 @@
 //! Loads the committed BPF object, attaches its programs, hands out its maps.
 
-use super::attach::{LibcSpec, PROCESS_TRACEPOINTS, SOCKET_LIBC, SOCKET_TRACEPOINTS, TracepointSpec};
+use super::attach::{
+    ARRIVAL_FIELDS, ARRIVAL_TRACEPOINTS, LibcSpec, PROCESS_TRACEPOINTS, SOCKET_LIBC, SOCKET_TRACEPOINTS,
+    TracepointSpec,
+};
 use super::calls::Calls;
 use super::targets::abi;
-use super::{ProbeError, ProbeState, Ring, Targets, Tracefs, fork_child_offset, libc};
+use super::{ProbeError, ProbeState, Ring, Targets, Tracefs, libc, tracefs};
 use crate::config::SocketProbe;
 use aya::programs::uprobe::{UProbeLinkId, UProbeScope};
 use aya::programs::{ProgramError, TracePoint, UProbe};
@@ -17,12 +20,15 @@ use std::time::Instant;
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/infertap.bpf.o");
 
 const PROCESS: &str = "process_tracepoint";
+const ARRIVAL: &str = "arrival_tracepoint";
 
 /// What the loader needs to know.
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
     /// How sockets are read.
     pub socket_probe: SocketProbe,
+    /// Whether requests begin when they reach the socket, not when they are read; in tracepoint mode.
+    pub arrivals: bool,
     /// Bytes of the ring buffer: a power of two, at least a page.
     pub ring_bytes: u32,
     /// Connections and descriptors in the kernel's tables.
@@ -65,9 +71,21 @@ impl Probes {
             Err(error) if options.socket_probe == SocketProbe::Tracepoint => return Err(error),
             tracefs => tracefs,
         };
-        let processes = tracefs.and_then(|tracefs| fork_child_offset(&tracefs));
+        let arrivals = match &tracefs {
+            Ok(tracefs) if options.arrivals && options.socket_probe == SocketProbe::Tracepoint => {
+                Some(arrival_offsets(tracefs))
+            }
+            _ => None,
+        };
+        let processes = tracefs.and_then(|tracefs| tracefs::fork_child_offset(&tracefs));
         let child_offset = *processes.as_ref().unwrap_or(&0);
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        if let Some(Ok(offsets)) = &arrivals {
+            for (constant, offset) in offsets {
+                loader.override_global(constant, offset, true);
+            }
+        }
+        let mut ebpf = loader
             .map_max_entries("EVENTS", options.ring_bytes)
             .map_max_entries("FDS", options.max_connections)
             .map_max_entries("CONNS", options.max_connections)
@@ -79,6 +97,7 @@ impl Probes {
             take::<aya::maps::HashMap<_, u32, abi::Target>>(&mut ebpf, "TARGETS")?,
             take::<aya::maps::HashMap<_, abi::FdKey, u64>>(&mut ebpf, "FDS")?,
             take::<aya::maps::HashMap<_, u64, abi::Conn>>(&mut ebpf, "CONNS")?,
+            take::<aya::maps::Array<_, u64>>(&mut ebpf, "PORTS")?,
             take::<aya::maps::PerCpuArray<_, u64>>(&mut ebpf, "DROPS")?,
         );
         let ring = Ring::new(take::<aya::maps::RingBuf<_>>(&mut ebpf, "EVENTS")?);
@@ -90,6 +109,15 @@ impl Probes {
             up: false,
             detail: Some(error.to_string()),
         })];
+        if let Some(offsets) = arrivals {
+            // Without it a request begins when it is read.
+            let attached = offsets.and_then(|_| attach_all(&mut ebpf, ARRIVAL, ARRIVAL_TRACEPOINTS));
+            states.push(attached.unwrap_or_else(|error| ProbeState {
+                probe: ARRIVAL,
+                up: false,
+                detail: Some(error.to_string()),
+            }));
+        }
         match options.socket_probe {
             SocketProbe::Tracepoint => {
                 states.push(attach_all(&mut ebpf, "socket_tracepoint", SOCKET_TRACEPOINTS)?);
@@ -215,6 +243,16 @@ impl Probes {
     pub fn calls_cover(&self, pids: &[u32]) -> Vec<(&'static str, bool)> {
         self.calls.coverage(pids)
     }
+}
+
+/// Where the arrival family's fields are in this kernel's records.
+fn arrival_offsets(tracefs: &Tracefs) -> Result<Vec<(&'static str, u32)>, ProbeError> {
+    ARRIVAL_FIELDS
+        .iter()
+        .map(|&(name, field, size, constant)| {
+            Ok((constant, tracefs::field_of(tracefs, "tcp", name, field, size)?))
+        })
+        .collect()
 }
 
 fn take<M>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, ProbeError>

@@ -20,7 +20,7 @@ pub use error::ProbeError;
 pub use loader::{OBJECT, ProbeOptions, Probes};
 pub use ring::Ring;
 pub use targets::Targets;
-pub use tracefs::{Tracefs, fork_child_offset};
+pub use tracefs::{Tracefs, field_of, fork_child_offset};
 
 /// Whether a probe runs; exported as `infertap_probe_up{probe}` and shown by `infertap doctor`.
 #[derive(Debug, Clone, PartialEq, Eq)]

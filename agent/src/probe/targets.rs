@@ -2,8 +2,8 @@
 
 use super::ProbeError;
 use crate::discover::sockets;
-use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
-use infertap_abi::{Conn, DropReason, FdKey, Target, conn_flag, conn_state};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
+use infertap_abi::{Conn, DropReason, FdKey, PORT_WORDS, Target, conn_flag, conn_state};
 use infertap_core::event::{ConnId, Socket};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -19,7 +19,10 @@ pub struct Targets {
     processes: HashMap<MapData, u32, abi::Target>,
     fds: HashMap<MapData, abi::FdKey, u64>,
     conns: HashMap<MapData, u64, abi::Conn>,
+    ports: Array<MapData, u64>,
     drops: PerCpuArray<MapData, u64>,
+    /// What `ports` holds.
+    listened: Vec<u64>,
     watched: HashSet<u32>,
     next_id: u64,
 }
@@ -45,6 +48,7 @@ impl Targets {
         processes: HashMap<MapData, u32, abi::Target>,
         fds: HashMap<MapData, abi::FdKey, u64>,
         conns: HashMap<MapData, u64, abi::Conn>,
+        ports: Array<MapData, u64>,
         drops: PerCpuArray<MapData, u64>,
     ) -> Targets {
         Targets {
@@ -52,7 +56,9 @@ impl Targets {
             processes,
             fds,
             conns,
+            ports,
             drops,
+            listened: vec![0; PORT_WORDS as usize],
             watched: HashSet::new(),
             next_id: 1,
         }
@@ -222,6 +228,25 @@ impl Targets {
     pub fn executed(&mut self, tgid: u32) -> Result<usize, ProbeError> {
         self.forget(tgid);
         self.watch(tgid)
+    }
+
+    /// Notes arrivals on these local TCP ports, and on no others. On other sockets with such a port, in other network
+    /// namespaces, they are noted in vain.
+    ///
+    /// # Errors
+    /// The map can't be written.
+    pub fn listen(&mut self, ports: impl Iterator<Item = u16>) -> Result<(), ProbeError> {
+        let mut wanted = vec![0u64; PORT_WORDS as usize];
+        for port in ports {
+            wanted[usize::from(port >> 6)] |= 1 << (port & 63);
+        }
+        for (index, (word, known)) in (0..).zip(wanted.into_iter().zip(&mut self.listened)) {
+            if word != *known {
+                self.ports.set(index, word, 0).map_err(ProbeError::map("PORTS"))?;
+                *known = word;
+            }
+        }
+        Ok(())
     }
 
     /// What the kernel side lost so far, by reason, over all CPUs.

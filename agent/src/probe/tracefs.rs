@@ -85,19 +85,33 @@ fn mount_privately() -> io::Result<()> {
 
 /// Offset of `child_pid` in the record of `sched:sched_process_fork`: it moved when the comm fields became dynamic.
 pub fn fork_child_offset(tracefs: &Tracefs) -> Result<u32, ProbeError> {
-    let path = tracefs.root.join("events/sched/sched_process_fork/format");
+    field_of(tracefs, "sched", "sched_process_fork", "child_pid", 4)
+}
+
+/// Offset of a field of `size` bytes in the record of a tracepoint.
+///
+/// # Errors
+/// The kernel has no such tracepoint, or it tells no such field.
+pub fn field_of(
+    tracefs: &Tracefs,
+    category: &str,
+    name: &str,
+    field: &str,
+    size: u32,
+) -> Result<u32, ProbeError> {
+    let path = tracefs.root.join(format!("events/{category}/{name}/format"));
     let text = fs::read_to_string(&path).map_err(|e| ProbeError::TracefsFormat {
         path: path.clone(),
         reason: e.to_string(),
     })?;
-    field_offset(&text, "child_pid").ok_or(ProbeError::TracefsFormat {
+    field_offset(&text, field, size).ok_or(ProbeError::TracefsFormat {
         path,
-        reason: "has no field child_pid of 4 bytes".to_owned(),
+        reason: format!("has no field {field} of {size} bytes"),
     })
 }
 
-/// Offset of a four-byte field in a tracepoint's `format` file.
-fn field_offset(format: &str, field: &str) -> Option<u32> {
+/// Offset of a field of `size` bytes in a tracepoint's `format` file.
+fn field_offset(format: &str, field: &str, size: u32) -> Option<u32> {
     format.lines().find_map(|line| {
         let mut parts = line.trim().split(';').map(str::trim);
         let declared = parts.next()?.strip_prefix("field:")?;
@@ -105,7 +119,8 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
             return None;
         }
         let offset = parts.next()?.strip_prefix("offset:")?.parse().ok()?;
-        (parts.next()? == "size:4").then_some(offset)
+        let told: u32 = parts.next()?.strip_prefix("size:")?.parse().ok()?;
+        (told == size).then_some(offset)
     })
 }
 
@@ -121,22 +136,23 @@ mod tests {
             \tfield:pid_t child_pid;\toffset:44;\tsize:4;\tsigned:1;\n";
         let dynamic = "\tfield:__data_loc char[] parent_comm;\toffset:8;\tsize:4;\tsigned:0;\n\
             \tfield:pid_t child_pid;\toffset:20;\tsize:4;\tsigned:1;\n";
-        assert_eq!(field_offset(fixed, "child_pid"), Some(44));
-        assert_eq!(field_offset(dynamic, "child_pid"), Some(20));
+        assert_eq!(field_offset(fixed, "child_pid", 4), Some(44));
+        assert_eq!(field_offset(dynamic, "child_pid", 4), Some(20));
     }
 
     #[test]
     fn a_missing_or_resized_field_is_no_offset() {
-        assert_eq!(field_offset("", "child_pid"), None);
+        assert_eq!(field_offset("", "child_pid", 4), None);
         assert_eq!(
             field_offset(
                 "\tfield:u64 child_pid;\toffset:8;\tsize:8;\tsigned:0;\n",
-                "child_pid"
+                "child_pid",
+                4
             ),
             None
         );
         assert_eq!(
-            field_offset("\tfield:pid_t child_pid;\toffset:x;\tsize:4;\n", "child_pid"),
+            field_offset("\tfield:pid_t child_pid;\toffset:x;\tsize:4;\n", "child_pid", 4),
             None
         );
     }

@@ -16,7 +16,6 @@ pub(super) fn data(direction: Direction, at: u64, offset: u64, payload: &[u8]) -
         kind: RecordKind::Data as u16,
         captured: payload.len() as u32,
         len: payload.len() as u32,
-        call_len: payload.len() as u32,
         tgid: 42,
         dir_role: RecordHeader::pack(direction as u8, Role::Accepted as u8),
         transport: Transport::Tcp as u8,

@@ -162,6 +162,7 @@ impl Session {
         recorder: Option<Recorder>,
     ) -> anyhow::Result<Session> {
         let options = ProbeOptions {
+            arrivals: config.capture.arrivals,
             socket_probe: config.capture.socket_probe,
             ring_bytes: u32::try_from(config.capture.ring_bytes.get()).unwrap_or(1 << 30),
             max_connections: u32::try_from(config.capture.max_connections).unwrap_or(u32::MAX),

@@ -61,6 +61,8 @@ pub(super) struct Tap {
     hints: SyncSender<Hint>,
     /// Engine → its processes and their parts.
     engines: BTreeMap<Arc<str>, HashMap<u32, Part>>,
+    /// Engine → the TCP ports that it listens on.
+    ports: BTreeMap<Arc<str>, Vec<u16>>,
     observations: Vec<Observation>,
     duties: Vec<Duty>,
     /// Pieces that were to be captured and could not be read.
@@ -95,6 +97,7 @@ impl Tap {
             recorder,
             hints,
             engines: BTreeMap::new(),
+            ports: BTreeMap::new(),
             observations: Vec::new(),
             duties: Vec::new(),
             faults: 0,

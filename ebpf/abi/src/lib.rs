@@ -12,7 +12,7 @@ mod record;
 mod call;
 
 pub use call::{CALL_ARGS, CALL_HEAD, CallFrames, CallKey, Frame, Function, NESTED_CALLS};
-pub use maps::{Conn, FdKey, Target, conn_flag, conn_state};
+pub use maps::{Conn, FdKey, PORT_WORDS, Target, conn_flag, conn_state};
 pub use record::{
     Direction, HEADER_LEN, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader, RecordKind, Role, Transport,
     UnknownValue, record_flag,

@@ -68,6 +68,9 @@ pub mod conn_flag {
     pub const FAILED: u8 = 4;
 }
 
+/// Elements of the `PORTS` map: 64 ports each, port 0 in the lowest bit of the first.
+pub const PORT_WORDS: u32 = 1024;
+
 const _: () = assert!(size_of::<FdKey>() == 8);
 const _: () = assert!(size_of::<Target>() == 8);
 const _: () = assert!(size_of::<Conn>() == 32);

@@ -22,8 +22,8 @@ pub const PIECE_LARGE: usize = 16384;
 /// For [`RecordKind::Call`], see [`crate::Function`]: `ts_ns` is when the function returned (or was entered, where its
 /// return is not probed), `offset` when it was entered, `conn_id` what it returned, and `fd` which it is.
 ///
-/// For [`RecordKind::Close`], `offset` is how many bytes were written in all, and `len` and `call_len` are the lower
-/// and upper half of how many were read: a lost last piece shows too.
+/// For [`RecordKind::Close`], `offset` is how many bytes were written in all, and `len` and `extra` are the lower and
+/// upper half of how many were read: a lost last piece shows too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct RecordHeader {
@@ -41,8 +41,9 @@ pub struct RecordHeader {
     pub captured: u32,
     /// Stream bytes that this piece stands for; at least `captured`.
     pub len: u32,
-    /// What the whole system call moved, in bytes (data records).
-    pub call_len: u32,
+    /// With [`record_flag::ARRIVED`]: microseconds for which the first byte that the call read had been in the socket
+    /// when the call returned, saturating (71 minutes). On a close: see above. Otherwise without meaning.
+    pub extra: u32,
     /// Nanoseconds between entry and exit of the call, saturating.
     pub dur_ns: u32,
     /// Process (thread group) in the initial PID namespace.
@@ -97,7 +98,7 @@ impl RecordHeader {
             flags: u16_at(26),
             captured: u32_at(28),
             len: u32_at(32),
-            call_len: u32_at(36),
+            extra: u32_at(36),
             dur_ns: u32_at(40),
             tgid: u32_at(44),
             tid: u32_at(48),
@@ -119,7 +120,7 @@ impl RecordHeader {
         b[26..28].copy_from_slice(&self.flags.to_le_bytes());
         b[28..32].copy_from_slice(&self.captured.to_le_bytes());
         b[32..36].copy_from_slice(&self.len.to_le_bytes());
-        b[36..40].copy_from_slice(&self.call_len.to_le_bytes());
+        b[36..40].copy_from_slice(&self.extra.to_le_bytes());
         b[40..44].copy_from_slice(&self.dur_ns.to_le_bytes());
         b[44..48].copy_from_slice(&self.tgid.to_le_bytes());
         b[48..52].copy_from_slice(&self.tid.to_le_bytes());
@@ -148,6 +149,8 @@ pub mod record_flag {
     pub const PEER_GONE: u16 = 16;
     /// On a call: its return is not probed, and the record was made when it was entered.
     pub const ENTERED: u16 = 256;
+    /// The kernel told when the first byte of a read had reached the socket: `extra` tells.
+    pub const ARRIVED: u16 = 32;
 }
 
 /// An integer that is no discriminant of the enum it was read for.
@@ -188,7 +191,7 @@ discriminants! {
         Error = 5,
         /// A write was refused with `EAGAIN`.
         Stall = 6,
-        /// The last descriptor of the connection was closed. `offset` is the total written, `len` and `call_len` are the
+        /// The last descriptor of the connection was closed. `offset` is the total written, `len` and `extra` are the
         /// low and high halves of the total read, delivered or not.
         Close = 7,
         /// First use of a descriptor that the table does not know: the user side must say what it is.
@@ -258,7 +261,7 @@ mod tests {
             flags: 5,
             captured: 6,
             len: 7,
-            call_len: 8,
+            extra: 8,
             dur_ns: 9,
             tgid: 10,
             tid: 11,

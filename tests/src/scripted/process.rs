@@ -97,6 +97,24 @@ impl ServerProcess {
         self.child.ended().is_none()
     }
 
+    /// Stops its threads where they are, and waits until they have; an error after ten seconds.
+    pub fn pause(&mut self) -> Result<()> {
+        self.child.signal(libc::SIGSTOP);
+        let start = Instant::now();
+        let stopped = |task: &procfs::process::Task| task.stat().is_ok_and(|stat| stat.state == 'T');
+        let process = procfs::process::Process::new(self.pid() as i32)?;
+        while !process.tasks()?.flatten().all(|task| stopped(&task)) {
+            anyhow::ensure!(start.elapsed() < Duration::from_secs(10), "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Lets its threads go on.
+    pub fn resume(&mut self) {
+        self.child.signal(libc::SIGCONT);
+    }
+
     /// Ends it as a crash would.
     pub fn kill(mut self) {
         self.child.kill();

@@ -72,6 +72,7 @@ impl Bench {
         stdout.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
         let options = ProbeOptions {
+            arrivals: true,
             socket_probe: mode,
             ring_bytes: 8 << 20,
             max_connections: 4096,

@@ -111,7 +111,8 @@ fn run(input: &[u8]) -> Vec<Observation> {
                 header.kind = RecordKind::Data as u16;
                 header.captured = step.bytes.len() as u32;
                 header.len = header.captured + missing;
-                header.call_len = header.len;
+                header.extra = u32::from(step.length);
+                header.flags |= (step.length & 1) * record_flag::ARRIVED;
                 header.offset = state.offset[usize::from(direction)];
                 header.seq = state.seq[usize::from(direction)];
                 header.dir_role = RecordHeader::pack(way, Role::Accepted as u8);

@@ -112,6 +112,7 @@ impl Wire {
                 bytes: bytes[..captured.min(bytes.len())].to_vec().leak(),
                 dur_ns: 50_000,
                 blocked: false,
+                arrived: None,
             },
         }
     }

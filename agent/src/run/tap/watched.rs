@@ -37,6 +37,8 @@ impl Tap {
         for pid in before.keys().filter(|pid| !parts.contains_key(pid)) {
             self.unwatch(*pid);
         }
+        self.ports.insert(Arc::clone(&info.id), info.ports.clone());
+        self.listen();
         let mut covered = true;
         for (&pid, part) in &parts {
             match part {
@@ -53,6 +55,14 @@ impl Tap {
         self.tell_calls();
         for note in &engine.notes {
             tracing::info!("{}: {note}", info.id);
+        }
+    }
+
+    /// Arrivals are noted on the ports of all engines.
+    fn listen(&mut self) {
+        let ports = self.ports.values().flatten().copied();
+        if let Err(error) = self.targets.listen(ports) {
+            tracing::warn!("requests begin when they are read: {error}");
         }
     }
 
@@ -118,6 +128,8 @@ impl Tap {
         for pid in self.engines.remove(id).unwrap_or_default().into_keys() {
             self.unwatch(pid);
         }
+        self.ports.remove(id);
+        self.listen();
         if let Some(recorder) = &self.recorder {
             recorder.engine_down(at, id);
         }
