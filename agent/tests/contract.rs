@@ -30,6 +30,7 @@ fn every_tracepoint_program_is_attached_and_every_attached_one_exists() {
     let named = attach::SOCKET_TRACEPOINTS
         .iter()
         .chain(attach::PROCESS_TRACEPOINTS)
+        .chain(attach::ARRIVAL_TRACEPOINTS)
         .map(|spec| spec.program);
     assert_eq!(
         programs(|s| matches!(s, ProgramSection::TracePoint)),
