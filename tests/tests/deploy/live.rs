@@ -123,6 +123,9 @@ fn request(status: Status) -> Vec<Observation> {
 
 /// A record with every number, those that only some engines tell among them.
 fn record(status: Status) -> RequestRecord {
+    let diagnosis = serde_json::json!({"cause": "decode", "queue": 0.2, "prefill": 0.3, "decode": 0.5, "interference": 0.0, "client": 0.0,
+            "interference_s": 0.0, "interference_by": [], "client_stall_s": 0.0, "in_flight_at_arrival": 4,
+            "running_at_arrival": 4, "source": "engine"});
     serde_json::from_value(serde_json::json!({
         "id": "1", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "response_id": "chatcmpl-1",
         "engine": "vllm-8000", "model": "m", "scene": "default", "protocol": "openai_chat", "streamed": true,
@@ -133,9 +136,7 @@ fn record(status: Status) -> RequestRecord {
         "ttft_s": 0.25, "tpot_s": 0.05, "e2e_s": 0.51,
         "input_tokens": 38, "output_tokens": 6, "cached_input_tokens": 16, "reasoning_tokens": 2, "chunks": 6,
         "request_bytes": 300, "response_bytes": 2000, "sources": {}, "incomplete": [],
-        "diagnosis": {"cause": "decode", "queue": 0.2, "prefill": 0.3, "decode": 0.5, "interference": 0.0, "client": 0.0,
-            "interference_s": 0.0, "interference_by": [], "client_stall_s": 0.0, "in_flight_at_arrival": 4,
-            "running_at_arrival": 4, "source": "engine"},
+        "diagnosis": diagnosis,
         "cost": null,
     }))
     .expect("a record")

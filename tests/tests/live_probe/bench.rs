@@ -242,6 +242,9 @@ fn note(
         EventKind::FdUnknown(socket) => unknown.push(*socket),
         EventKind::Fork { child, .. } => forks.push(*child),
         EventKind::Exit { tgid } => exits.push(*tgid),
-        EventKind::Exec { .. } | EventKind::EngineUp(_) | EventKind::EngineDown { .. } => {}
+        EventKind::Exec { .. }
+        | EventKind::EngineUp(_)
+        | EventKind::EngineDown { .. }
+        | EventKind::Call(_) => {}
     }
 }
