@@ -65,7 +65,7 @@ impl Spread {
                 continue;
             }
             let within = (left / bin).min(1.0);
-            last = SMALLEST_S * ((index as f64 + within) / 2.0).exp2();
+            last = SMALLEST_S * f64::midpoint(index as f64, within).exp2();
             if left <= bin {
                 break;
             }

@@ -13,6 +13,9 @@ const TOKEN: u64 = 112;
 const SLOT_A: u64 = 0x7f39_3435_0a10;
 const SLOT_B: u64 = 0x7f39_3435_20c0;
 
+/// Kind, prompt tokens, generated tokens and requests of a step.
+type Told = (Option<StepKind>, Option<u64>, Option<u64>, Option<u64>);
+
 #[derive(Default)]
 struct Server {
     slots: Slots,
@@ -113,8 +116,7 @@ impl Server {
         self.out.iter().filter_map(load).collect()
     }
 
-    /// Kind, prompt tokens, generated tokens and requests of each step.
-    fn steps(&self) -> Vec<(Option<StepKind>, Option<u64>, Option<u64>, Option<u64>)> {
+    fn steps(&self) -> Vec<Told> {
         let step = |observation: &Observation| match observation {
             Observation::Step(s) => Some((s.kind, s.prefill_tokens, s.decode_tokens, s.requests)),
             _ => None,

@@ -90,8 +90,6 @@ impl Blanker {
                 self.connections.remove(&header.conn_id);
                 payload.fill(0);
             }
-            // Numbers alone: arguments, addresses, ids, counts. A function that captures text must be blanked here.
-            (Ok(RecordKind::Call), _) => {}
             (Ok(RecordKind::Fork), _) => {
                 self.engines.fork(header.fd, header.tgid);
                 payload.fill(0);
@@ -100,8 +98,9 @@ impl Blanker {
                 self.engines.exit(header.tgid);
                 payload.fill(0);
             }
-            // The name of a program.
-            (Ok(RecordKind::Exec), _) => {}
+            // The name of a program; and of a call numbers alone: arguments, addresses, ids, counts. A function that captures
+            // text must be blanked here.
+            (Ok(RecordKind::Exec | RecordKind::Call), _) => {}
             _ => payload.fill(0),
         }
     }

@@ -77,7 +77,10 @@ impl Play {
     }
 }
 
-fn blamed(finished: &Finished) -> (Option<Cause>, Option<u64>, Vec<(Option<&str>, Option<&str>)>) {
+/// Our id and the response's of one that interfered.
+type Peer<'a> = (Option<&'a str>, Option<&'a str>);
+
+fn blamed(finished: &Finished) -> (Option<Cause>, Option<u64>, Vec<Peer<'_>>) {
     let diagnosis = finished.record.diagnosis.as_ref().expect("diagnosed");
     let by = diagnosis.interference_by.iter();
     (
@@ -161,7 +164,7 @@ fn where_prefills_are_not_told_interference_is_not_known() {
 fn a_history_that_does_not_reach_back_says_nothing() {
     let mut play = Play::new();
     let victim = play.arrive();
-    for id in 0..MAX_PREFILLS as u64 + 1 {
+    for id in 0..=(MAX_PREFILLS as u64) {
         let witness = play.arrive();
         play.finish(100 + id, witness, streamed("other", 100, 4));
     }

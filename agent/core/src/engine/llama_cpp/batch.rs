@@ -121,7 +121,7 @@ impl TokenSize {
     /// Tokens in so many bytes, where that is certain.
     pub(crate) fn tokens(&self, bytes: u64) -> Option<u64> {
         let size = self.size()?;
-        (bytes % size == 0).then_some(bytes / size)
+        bytes.is_multiple_of(size).then_some(bytes / size)
     }
 
     fn size(&self) -> Option<u64> {
