@@ -237,10 +237,10 @@ calls! {
     call_llama_task_id, return_llama_task_id: LlamaTaskId, Capture::None;
     /// server_context::launch_slot_with_task(server_slot &, server_task): the task's id is its first field
     call_llama_slot_launch, return_llama_slot_launch: LlamaSlotLaunch, Capture::At { arg: 2, len: 4 };
-    /// tokenizers (Rust)
-    call_hf_tokenizers_encode, return_hf_tokenizers_encode: HfTokenizersEncode, Capture::None;
-    /// tiktoken (Rust)
-    call_tiktoken_encode, return_tiktoken_encode: TiktokenEncode, Capture::None;
+    /// TokenizerImpl::encode_char_offsets(self, input, add_special_tokens): what it returns lies where the caller said
+    call_hf_tokenizers_encode, return_hf_tokenizers_encode: HfTokenizersEncode, Capture::At { arg: 0, len: 256 };
+    /// CoreBPE::encode(self, text, allowed_special): likewise
+    call_tiktoken_encode, return_tiktoken_encode: TiktokenEncode, Capture::At { arg: 0, len: 32 };
 }
 
 entries! {

@@ -34,6 +34,7 @@ pub struct Record {
     pub t2_ns: Option<u64>,
     pub t3_ns: Option<u64>,
     pub t4_ns: Option<u64>,
+    pub tokenize_s: Option<f64>,
     pub queue_s: Option<f64>,
     pub prefill_s: Option<f64>,
     pub decode_s: Option<f64>,

@@ -4,7 +4,7 @@
 
 use crate::{
     Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, inside::Inside,
-    slots::Slots,
+    slots::Slots, tokenize::Tokenizing,
 };
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
@@ -46,6 +46,8 @@ pub(crate) struct Context<'a> {
     pub(crate) conn: ConnId,
     /// The process.
     pub(crate) tgid: u32,
+    /// The thread; 0 where none acted.
+    pub(crate) tid: u32,
     pub(crate) engine: Option<&'a EngineInfo>,
     pub(crate) config: &'a PipelineConfig,
     pub(crate) out: &'a mut Vec<Observation>,
@@ -53,6 +55,7 @@ pub(crate) struct Context<'a> {
     pub(crate) inside: &'a mut Inside,
     pub(crate) peers: &'a mut Peers,
     pub(crate) slots: &'a mut Slots,
+    pub(crate) tokenizing: &'a mut Tokenizing,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

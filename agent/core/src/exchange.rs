@@ -81,6 +81,12 @@ impl Exchange {
             .find(|(name, _)| name == "x-request-id")
             .and_then(|(_, value)| protocol::clean_name(value))
             .map(Into::into);
+        if let Some(engine) = context.engine {
+            facts.tokenizes_in = Some(engine.id.clone());
+            context
+                .tokenizing
+                .opened(&engine.id, facts.id, began, (context.tgid, context.tid));
+        }
         let coding = Coding::of(&head.headers);
         if coding == Coding::Unsupported {
             context.anomalies.add(Anomaly::UnsupportedEncoding);
@@ -118,6 +124,8 @@ impl Exchange {
                 timeline: Timeline::new(t0),
                 tokens: Tokens::default(),
                 told: Told::default(),
+                tokenizes_in: None,
+                tokenize_s: None,
                 several_choices: false,
                 request_bytes: 0,
                 response_bytes: 0,
@@ -190,6 +198,9 @@ impl Exchange {
 
     pub(crate) fn response_head(&mut self, head: &ResponseHead, bytes: u64, context: &mut Context<'_>) {
         self.facts.http_status = Some(head.status);
+        if let Some(engine) = &self.facts.tokenizes_in {
+            context.tokenizing.answered(engine, self.facts.id);
+        }
         self.response_framing(bytes, context);
         self.response_body = ResponseBody::new(head, self.facts.protocol);
         self.facts.streamed = self.response_body.is_stream();
@@ -274,6 +285,7 @@ impl Exchange {
         self.facts.request_ended = true;
         self.facts
             .join_engine(matches!(end, End::Complete | End::Closed), context);
+        self.facts.join_tokenizer(context);
         let labels = self.facts.start(context);
         self.facts.flush(context.out);
         *context.in_flight = context.in_flight.saturating_sub(1);

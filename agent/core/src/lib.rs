@@ -34,6 +34,7 @@ pub mod request;
 mod slots;
 mod status;
 mod timeline;
+mod tokenize;
 mod tokens;
 pub mod wire;
 

@@ -10,7 +10,7 @@ use crate::{
         sglang::{MESSAGES, SglangReader, Told},
         vllm::{OUTPUTS, REQUESTS, Request, VllmReader},
     },
-    inside::Seen,
+    inside::{Seen, prompt_id, response_id},
     wire::zmtp::{self, Message, StartCheck, ZmtpDecoder, ZmtpEvent},
 };
 use infertap_abi::{Direction, Transport};
@@ -226,7 +226,18 @@ fn request(
     if context.config.engine_hooks {
         let seen = seen(context);
         match &request {
-            Request::Added(added) => context.inside.added(id, added, seen),
+            Request::Added(added) => {
+                context.inside.added(id, added, seen);
+                let prompt = prompt_id(added.external_id, added.engine_id);
+                context.tokenizing.sent_on(
+                    id,
+                    context.tgid,
+                    context.at,
+                    prompt,
+                    response_id(prompt),
+                    added.prompt_tokens,
+                );
+            }
             Request::Aborted(ids) => context.inside.aborted(id, ids, seen),
             Request::Other => {}
         }

@@ -151,6 +151,13 @@ pub enum Observation {
         /// The last one was.
         understood: bool,
     },
+    /// Tokenizer calls whose request has ended, or will not be known any more, since this was last told.
+    TokenizerCalls {
+        /// They are in a request's record.
+        tied: u64,
+        /// They are in none: they could be several requests', or came from no request that was seen.
+        unassigned: u64,
+    },
     /// The core has no use for the bytes of this connection: the kernel side may stop copying them.
     Ignore(ConnId),
 }

@@ -23,6 +23,7 @@ use crate::{
     inside::Inside,
     lru::LruMap,
     slots::Slots,
+    tokenize::{TextCall, Tokenizing},
 };
 use dropped::Dropped;
 use infertap_abi::Direction;
@@ -43,6 +44,7 @@ pub struct Pipeline {
     inside: Inside,
     peers: Peers,
     slots: Slots,
+    tokenizing: Tokenizing,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -68,6 +70,7 @@ impl Pipeline {
             inside: Inside::default(),
             peers: Peers::default(),
             slots: Slots::default(),
+            tokenizing: Tokenizing::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -95,7 +98,7 @@ impl Pipeline {
                 let until = at.saturating_add(u64::from(dur_ns));
                 if let Some(slot) = self.admit(socket, at, offset > 0, out) {
                     self.thread_read(socket, direction);
-                    self.with(slot, socket.tgid, at, until, out, |connection, context| {
+                    self.with(slot, &socket, at, until, out, |connection, context| {
                         // Before its bytes are taken, which may end the response.
                         if let (Direction::Out, Some(stalls)) = (direction, connection.pairing.stalls()) {
                             stalls.wrote(at, until, blocked);
@@ -130,7 +133,14 @@ impl Pipeline {
             }),
             // The descriptor is the agent's business.
             EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
-            EventKind::Call(call) => self.call(&call, out),
+            EventKind::Call(call) => {
+                if let Some(engine) = self.engines.of(call.tgid)
+                    && let Some(text) = TextCall::of(&call, engine.kind)
+                {
+                    self.tokenizing.call(&engine.id, text);
+                }
+                self.call(&call, out);
+            }
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {
                     self.anomalies.add(Anomaly::Evicted);
@@ -155,6 +165,7 @@ impl Pipeline {
                 self.engines.down(&engine);
                 self.inside.down(&engine, out);
                 self.peers.down(&engine);
+                self.tokenizing.down(&engine);
             }
         }
         self.anomalies.tell(out);
@@ -188,6 +199,7 @@ impl Pipeline {
         self.inside.advance(now, out);
         self.peers.advance(now, out);
         self.slots.advance(now, out);
+        self.tokenizing.advance(now, out);
         self.anomalies.tell(out);
     }
 
@@ -202,7 +214,8 @@ impl Pipeline {
                 + self.dropped.bytes()
                 + self.inside.bytes()
                 + self.peers.bytes()
-                + self.slots.bytes(),
+                + self.slots.bytes()
+                + self.tokenizing.bytes(),
         }
     }
 
@@ -263,7 +276,7 @@ impl Pipeline {
         // Of a connection that was never seen there is nothing to end.
         if let Some(slot) = self.connections.slot(socket.conn) {
             self.connections.touch(slot);
-            self.with(slot, socket.tgid, at, at, out, act);
+            self.with(slot, &socket, at, at, out, act);
         }
     }
 
@@ -271,7 +284,7 @@ impl Pipeline {
     fn with(
         &mut self,
         slot: usize,
-        tgid: u32,
+        socket: &Socket,
         at: Nanos,
         until: Nanos,
         out: &mut Vec<Observation>,
@@ -284,9 +297,9 @@ impl Pipeline {
         let Entry::Read(connection) = &mut tracked.entry else {
             return;
         };
-        if connection.engine_epoch != self.engines.epoch() || connection.tgid != tgid {
-            connection.tgid = tgid;
-            connection.engine = self.engines.of(tgid);
+        if connection.engine_epoch != self.engines.epoch() || connection.tgid != socket.tgid {
+            connection.tgid = socket.tgid;
+            connection.engine = self.engines.of(socket.tgid);
             connection.engine_epoch = self.engines.epoch();
         }
         // Out of the connection while it acts, which spares a count of references for every event.
@@ -296,7 +309,8 @@ impl Pipeline {
             arrived: at,
             until,
             conn,
-            tgid,
+            tgid: socket.tgid,
+            tid: socket.tid,
             engine: engine.as_deref(),
             config: &self.config,
             out,
@@ -304,6 +318,7 @@ impl Pipeline {
             inside: &mut self.inside,
             peers: &mut self.peers,
             slots: &mut self.slots,
+            tokenizing: &mut self.tokenizing,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };
@@ -357,6 +372,7 @@ impl Pipeline {
                 until: at,
                 conn,
                 tgid,
+                tid: 0,
                 engine: engine.as_deref(),
                 config: &self.config,
                 out,
@@ -364,6 +380,7 @@ impl Pipeline {
                 inside: &mut self.inside,
                 peers: &mut self.peers,
                 slots: &mut self.slots,
+                tokenizing: &mut self.tokenizing,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },

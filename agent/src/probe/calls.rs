@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(covered(&[Function::LlamaDecode]), ["steps"]);
         assert_eq!(
             covered(&[Function::LlamaProcess, Function::LlamaTokenize]),
-            ["steps", "tokenizer"]
+            ["steps", "tokenizer_calls"]
         );
         let slots = [
             Function::LlamaTaskId,

@@ -54,6 +54,28 @@ pub const FUNCTIONS: &[FunctionSpec] = &[
             Wanted::Cpp("server_context::update_slots"),
         ],
     ),
+    // What encodes one text, alone or on the threads that share a batch: every text is one call, and none is within
+    // another. (What encodes a batch calls these; what Python calls, encodes a batch or calls these.)
+    FunctionSpec {
+        function: Function::HfTokenizersEncode,
+        names: &[
+            Wanted::Rust("tokenizers::tokenizer::TokenizerImpl::encode"),
+            Wanted::Rust("tokenizers::tokenizer::TokenizerImpl::encode_fast"),
+            Wanted::Rust("tokenizers::tokenizer::TokenizerImpl::encode_char_offsets"),
+        ],
+        files: &["tokenizers"],
+    },
+    // To 0.7 the module is `_tiktoken`, and what Python calls is told apart by `_native`.
+    FunctionSpec {
+        function: Function::TiktokenEncode,
+        names: &[
+            Wanted::Rust("tiktoken::CoreBPE::encode"),
+            Wanted::Rust("tiktoken::CoreBPE::encode_ordinary"),
+            Wanted::Rust("_tiktoken::CoreBPE::_encode_native"),
+            Wanted::Rust("_tiktoken::CoreBPE::_encode_ordinary_native"),
+        ],
+        files: &["tiktoken"],
+    },
 ];
 
 /// What calls of functions cover of an engine: `aspect` of `infertap_engine_coverage`, and the functions that it needs,
@@ -72,7 +94,7 @@ pub const ASPECTS: &[(&str, &[&[Function]])] = &[
         ],
     ),
     (
-        "tokenizer",
+        "tokenizer_calls",
         &[&[
             Function::LlamaTokenize,
             Function::HfTokenizersEncode,

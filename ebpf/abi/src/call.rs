@@ -35,9 +35,10 @@ discriminants! {
         LlamaSlotRelease = 8,
         /// llama.cpp's server: `update_slots(this)`, entered: a step is prepared.
         LlamaUpdateSlots = 9,
-        /// Hugging Face `tokenizers`: text to ids.
+        /// Hugging Face `tokenizers`: one text to ids. Captured on return: the `Encoding`, or what there is instead, 256
+        /// bytes; the caller passes its place in the first register, as for every large value that Rust returns.
         HfTokenizersEncode = 16,
-        /// `tiktoken`: text to ids.
+        /// `tiktoken`: one text to ids. Captured on return: a vector of ids, and what may follow it, 32 bytes.
         TiktokenEncode = 17,
     }
 }

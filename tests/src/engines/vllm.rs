@@ -47,7 +47,7 @@ pub(super) fn install(folder: &Path) -> Result<()> {
     }
     if !folder.join("models/smollm2-hf/config.json").exists() {
         let llama = Venv::make(folder, "llama")?;
-        llama.install(&["gguf", "numpy", "tokenizers"])?;
+        llama.install(&["gguf", "numpy"])?;
         let mut command = Command::new(llama.python());
         command
             .arg(script("gguf_to_hf.py"))

@@ -252,7 +252,9 @@ fuzz_target!(|input: &[u8]| {
             Observation::Ignore(_)
             | Observation::Engine(_)
             | Observation::Capacity(_)
-            | Observation::EngineMessages { .. } => {}
+            | Observation::Step(_)
+            | Observation::EngineMessages { .. }
+            | Observation::TokenizerCalls { .. } => {}
         }
     }
     assert!(

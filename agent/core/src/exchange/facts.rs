@@ -16,7 +16,7 @@ use crate::{
     tokens::Tokens,
     wire::sse::SseItem,
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 /// Label value of what nobody told.
 const UNKNOWN: &str = "unknown";
@@ -46,6 +46,10 @@ pub(super) struct Facts {
     pub(super) tokens: Tokens,
     /// What the engine's own messages told of it.
     pub(super) told: Told,
+    /// The engine whose tokenizer calls may be for it.
+    pub(super) tokenizes_in: Option<Arc<str>>,
+    /// Seconds in the tokenizer.
+    pub(super) tokenize_s: Option<f64>,
     /// A choice other than the first was seen.
     pub(super) several_choices: bool,
     pub(super) request_bytes: u64,
@@ -232,6 +236,14 @@ impl Facts {
         let several = self.several_choices || self.request.choices.is_some_and(|n| n > 1);
         let usage = self.response.usage.output;
         !several && usage.is_none_or(|usage| output.is_none_or(|told| told >= usage))
+    }
+
+    /// The exchange has ended, and what its engine told of it is known. Takes the tokenizer calls that were for it.
+    pub(super) fn join_tokenizer(&mut self, context: &mut Context<'_>) {
+        let Some(engine) = &self.tokenizes_in else { return };
+        let prompt_tokens = self.tokens.input().map(|(tokens, _)| tokens);
+        let response = self.response.id.as_deref();
+        self.tokenize_s = context.tokenizing.take(engine, self.id, response, prompt_tokens);
     }
 
     /// The model, best evidence first: the request's own; then, once it is clear that the request names none, the one

@@ -113,7 +113,7 @@ impl Facts {
                     .decode_s()
                     .filter(|_| chunks > 1 || output.is_none_or(|(tokens, _)| tokens <= 1)),
             },
-            tokenize_s: None,
+            tokenize_s: self.tokenize_s,
             // What a client sees of a stream is its first chunk; a document shows none, and the engine's time stands in.
             ttft_s: match timeline.ttft_s() {
                 None if !self.streamed => seconds(timeline.t0(), points.t2.map(|(at, _)| at)),

@@ -170,7 +170,7 @@ impl super::Engine {
 
 /// The prompt that an engine request is for: its outer id. Of several choices, each is `0_ID`, `1_ID`, …; releases that
 /// tell the outer id apart end the inner one with eight random digits.
-fn prompt_id<'a>(external: Option<&'a str>, engine_id: &'a str) -> &'a str {
+pub(crate) fn prompt_id<'a>(external: Option<&'a str>, engine_id: &'a str) -> &'a str {
     without_choice(external.unwrap_or_else(|| without_random(engine_id)))
 }
 
@@ -189,7 +189,7 @@ fn without_random(id: &str) -> &str {
 }
 
 /// The id of the response that answers a prompt: completions number their prompts behind it.
-fn response_id(prompt: &str) -> &str {
+pub(crate) fn response_id(prompt: &str) -> &str {
     match prompt.rsplit_once('-') {
         Some((id, index))
             if id.starts_with("cmpl-") && !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit()) =>

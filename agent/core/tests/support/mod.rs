@@ -267,7 +267,8 @@ pub fn check_pairing(out: &[Observation]) -> usize {
             Observation::Ignore(_)
             | Observation::Engine(_)
             | Observation::Capacity(_)
-            | Observation::EngineMessages { .. } => {}
+            | Observation::EngineMessages { .. }
+            | Observation::TokenizerCalls { .. } => {}
         }
     }
     open.values().map(|n| *n as usize).sum()
@@ -362,6 +363,9 @@ pub fn render(out: &[Observation]) -> String {
             }
             // Told by the clock, not by the conversation.
             Observation::Capacity(_) => Ok(()),
+            Observation::TokenizerCalls { tied, unassigned } => {
+                writeln!(s, "tokenizer calls: {tied} tied, {unassigned} unassigned")
+            }
             Observation::Engine(report) => writeln!(
                 s,
                 "engine {} {:?} prefix {}/{} preempted {}",

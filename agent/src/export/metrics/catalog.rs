@@ -128,7 +128,7 @@ catalog! {
     TOKENIZE: Histogram "llm_tokenize_seconds" ["model", "scene"]
         "Time that a request spent in the tokenizer."
         source "A probe on the engine's tokenizer."
-        absent "Where no tokenizer probe is attached; for incomplete requests.";
+        absent "Where no tokenizer probe is attached; for requests whose calls are not surely their own; for incomplete ones.";
     REQUEST_INPUT_TOKENS: Histogram "llm_request_input_tokens" ["model", "scene"]
         "Prompt tokens per request."
         source "As llm_input_tokens_total."
@@ -200,6 +200,10 @@ catalog! {
     EVENTS_DROPPED: Counter "infertap_events_dropped_total" ["reason"]
         "Events lost before they reached the core, by reason."
         source "Drop counters of the BPF programs, and the agent's own."
+        absent "Never.";
+    TOKENIZER_CALLS: Counter "infertap_tokenizer_calls_total" ["outcome"]
+        "Texts that engines tokenized, by whether it is known for which request."
+        source "Probes on tokenizers' functions; what ties a call to a request is in docs/tokenizers.md."
         absent "Never.";
     ANOMALIES: Counter "infertap_anomalies_total" ["kind"]
         "Traffic or state that did not fit: not parsed, out of bounds, evicted."

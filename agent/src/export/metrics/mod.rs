@@ -124,6 +124,8 @@ pub struct Metrics {
     events: Vec<IntCounter>,
     dropped: IntCounterVec,
     anomalies: Vec<IntCounter>,
+    /// By [`values::TOKENIZER_CALLS`].
+    tokenizer_calls: [IntCounter; 2],
     probe_up: IntGaugeVec,
     coverage: GaugeVec,
     export_failures: IntCounterVec,
@@ -168,6 +170,9 @@ impl Metrics {
             .iter()
             .map(|kind| events.with_label_values(&[kind]))
             .collect();
+        let tokenizer_calls = counter_vec(&registry, catalog::TOKENIZER_CALLS)?;
+        let tokenizer_calls =
+            values::TOKENIZER_CALLS.map(|(outcome, _)| tokenizer_calls.with_label_values(&[outcome]));
         let anomalies = counter_vec(&registry, catalog::ANOMALIES)?;
         let anomalies = Anomaly::ALL
             .iter()
@@ -201,6 +206,7 @@ impl Metrics {
             events,
             dropped,
             anomalies,
+            tokenizer_calls,
             probe_up: gauge_vec(&registry, catalog::PROBE_UP)?,
             coverage,
             export_failures,
@@ -237,6 +243,10 @@ impl Metrics {
                 Observation::Step(step) => {
                     let refused = state.engine_step(&self.families, step);
                     self.anomaly(Anomaly::TimeWentBack, refused);
+                }
+                Observation::TokenizerCalls { tied, unassigned } => {
+                    self.tokenizer_calls[0].inc_by(*tied);
+                    self.tokenizer_calls[1].inc_by(*unassigned);
                 }
                 // Coverage is told with its engine, by `Exporter::apply`.
                 Observation::EngineMessages { .. } | Observation::Ignore(_) => {}

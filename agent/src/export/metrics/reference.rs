@@ -126,7 +126,7 @@ fn values(out: &mut String) -> std::fmt::Result {
     let anomalies = Anomaly::ALL.map(|kind| (kind.as_str(), values::anomaly(kind)));
     let steps = StepKind::ALL.map(|kind| (kind.as_str(), values::step_kind(kind)));
     let unknown = [(UNKNOWN, values::UNKNOWN_STEP)];
-    let tables: [(&str, &[Rows<'_>]); 6] = [
+    let tables: [(&str, &[Rows<'_>]); 7] = [
         ("`status` of `llm_requests_total`", &[&statuses]),
         ("`cause` of `llm_bottleneck_total`", &[&causes]),
         ("`source` of `llm_token_source_total`", &[&sources]),
@@ -135,6 +135,10 @@ fn values(out: &mut String) -> std::fmt::Result {
             &[&steps, &unknown],
         ),
         ("`reason` of `infertap_events_dropped_total`", &[&kernel, &agent]),
+        (
+            "`outcome` of `infertap_tokenizer_calls_total`",
+            &[&values::TOKENIZER_CALLS],
+        ),
         ("`kind` of `infertap_anomalies_total`", &[&anomalies]),
     ];
     writeln!(out, "\n## Label values")?;

@@ -139,6 +139,19 @@ pub(super) const fn agent_loss(loss: AgentLoss) -> &'static str {
     }
 }
 
+/// Outcomes of tokenizer calls: tied, then unassigned.
+pub(super) const TOKENIZER_CALLS: [(&str, &str); 2] = [
+    (
+        "tied",
+        "Its time is in the record of the request that it was for.",
+    ),
+    (
+        "unassigned",
+        "It was for no request that was seen (the engine's start, its tokenize endpoint), or could be for several that \
+         came at once with as many tokens.",
+    ),
+];
+
 pub(super) const fn anomaly(kind: Anomaly) -> &'static str {
     match kind {
         Anomaly::NotHttp => "The first bytes of a connection are no protocol that is known here.",
