@@ -14,7 +14,7 @@ const SLOT_A: u64 = 0x7f39_3435_0a10;
 const SLOT_B: u64 = 0x7f39_3435_20c0;
 
 /// Kind, prompt tokens, generated tokens and requests of a step.
-type Told = (Option<StepKind>, Option<u64>, Option<u64>, Option<u64>);
+type ToldStep = (Option<StepKind>, Option<u64>, Option<u64>, Option<u64>);
 
 #[derive(Default)]
 struct Server {
@@ -116,7 +116,7 @@ impl Server {
         self.out.iter().filter_map(load).collect()
     }
 
-    fn steps(&self) -> Vec<Told> {
+    fn steps(&self) -> Vec<ToldStep> {
         let step = |observation: &Observation| match observation {
             Observation::Step(s) => Some((s.kind, s.prefill_tokens, s.decode_tokens, s.requests)),
             _ => None,
