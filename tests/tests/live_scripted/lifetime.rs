@@ -10,7 +10,7 @@ fn an_agent_that_comes_late_says_so_and_gets_the_next_request_right() {
         let folder = tempfile::tempdir().unwrap();
         let server = server(folder.path(), &[]);
         let mut connection = Connection::open(&server.address).unwrap();
-        let long = scripted(&json!({"chunks": 400, "gap_us": 10_000}), true);
+        let long = scripted(&json!({"chunks": 1000, "gap_us": 10_000}), true);
         let mut first = connection.send(&long);
         std::thread::sleep(Duration::from_millis(500));
         let (agent, engine) = watch(folder.path(), &server, &["--socket-probe", mode]);
