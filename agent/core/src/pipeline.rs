@@ -10,6 +10,7 @@
 mod calls;
 mod config;
 mod dropped;
+mod end;
 
 pub use config::{PipelineConfig, PipelineStats};
 
@@ -23,7 +24,7 @@ use crate::{
     inside::Inside,
     lru::LruMap,
     slots::Slots,
-    tokenize::{TextCall, Tokenizing},
+    tokenize::Tokenizing,
 };
 use dropped::Dropped;
 use infertap_abi::Direction;
@@ -133,14 +134,7 @@ impl Pipeline {
             }),
             // The descriptor is the agent's business.
             EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
-            EventKind::Call(call) => {
-                if let Some(engine) = self.engines.of(call.tgid)
-                    && let Some(text) = TextCall::of(&call, engine.kind)
-                {
-                    self.tokenizing.call(&engine.id, text);
-                }
-                self.call(&call, out);
-            }
+            EventKind::Call(call) => self.call(&call, out),
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {
                     self.anomalies.add(Anomaly::Evicted);
@@ -340,97 +334,6 @@ impl Pipeline {
         }
         while self.state_bytes > self.config.max_state_bytes && self.connections.len() > 1 {
             self.evict_oldest(at, out);
-        }
-    }
-
-    /// Lets a connection act for the last time.
-    fn end(
-        &mut self,
-        slot: usize,
-        at: Nanos,
-        out: &mut Vec<Observation>,
-        act: impl FnOnce(&mut Connection, &mut Context<'_>),
-    ) {
-        let Some((conn, tracked)) = self.connections.remove(slot) else {
-            return;
-        };
-        let Entry::Read(mut connection) = tracked.entry else {
-            self.ignored -= 1;
-            return;
-        };
-        self.state_bytes -= connection.bytes;
-        let tgid = connection.tgid;
-        let engine = match self.engines.of(tgid) {
-            Some(engine) => Some(engine),
-            None => connection.engine.take(),
-        };
-        act(
-            &mut connection,
-            &mut Context {
-                at,
-                arrived: at,
-                until: at,
-                conn,
-                tgid,
-                tid: 0,
-                engine: engine.as_deref(),
-                config: &self.config,
-                out,
-                anomalies: &mut self.anomalies,
-                inside: &mut self.inside,
-                peers: &mut self.peers,
-                slots: &mut self.slots,
-                tokenizing: &mut self.tokenizing,
-                in_flight: &mut self.in_flight,
-                unflushed: false,
-            },
-        );
-    }
-
-    /// Drops a connection that may still carry bytes.
-    fn drop_connection(
-        &mut self,
-        slot: usize,
-        at: Nanos,
-        out: &mut Vec<Observation>,
-        act: impl FnOnce(&mut Connection, &mut Context<'_>),
-    ) {
-        let Some((conn, tracked)) = self.connections.get_mut(slot) else {
-            return;
-        };
-        if let Entry::Read(connection) = &tracked.entry
-            && !connection.is_idle()
-        {
-            self.dropped.remember(conn);
-        }
-        self.end(slot, at, out, act);
-    }
-
-    fn evict_oldest(&mut self, at: Nanos, out: &mut Vec<Observation>) {
-        if let Some(slot) = self.connections.oldest() {
-            if let Some((
-                _,
-                Tracked {
-                    entry: Entry::Read(_),
-                    ..
-                },
-            )) = self.connections.get_mut(slot)
-            {
-                self.anomalies.add(Anomaly::Evicted);
-            }
-            self.drop_connection(slot, at, out, Connection::evict);
-        }
-    }
-
-    fn server_died(&mut self, tgids: &[u32], at: Nanos, out: &mut Vec<Observation>) {
-        let slots: Vec<usize> = self
-            .connections
-            .slots()
-            .filter(|(_, tracked)| matches!(&tracked.entry, Entry::Read(c) if tgids.contains(&c.tgid)))
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in slots {
-            self.end(slot, at, out, Connection::server_died);
         }
     }
 }

@@ -12,7 +12,11 @@ use support::*;
 const HEAP: u64 = 0x7f12_3456_7000;
 
 fn pipeline_of(kind: EngineKind) -> Pipeline {
-    let mut pipeline = Pipeline::new(PipelineConfig::default());
+    pipeline_with(PipelineConfig::default(), kind)
+}
+
+fn pipeline_with(config: PipelineConfig, kind: EngineKind) -> Pipeline {
+    let mut pipeline = Pipeline::new(config);
     let info = EngineInfo {
         kind,
         ..EngineInfo::clone(&engine(Some("m")))
@@ -113,5 +117,18 @@ fn calls_of_other_functions_and_strangers_are_nobodys_tokenizing() {
     let mut wire = Wire::new(socket(7, Role::Accepted, false));
     play_on(&mut pipeline, &mut wire, &[(10, In(ask()))]);
     call(&mut pipeline, Function::LlamaDecode, 1, 12, 13, &[]);
+    assert_eq!(told(&answer(&mut wire, &mut pipeline, 54)), (None, (0, 0)));
+}
+
+#[test]
+fn with_hooks_off_no_call_is_believed() {
+    let config = PipelineConfig {
+        engine_hooks: false,
+        ..PipelineConfig::default()
+    };
+    let mut pipeline = pipeline_with(config, EngineKind::LlamaCpp);
+    let mut wire = Wire::new(socket(7, Role::Accepted, false));
+    play_on(&mut pipeline, &mut wire, &[(10, In(ask()))]);
+    call(&mut pipeline, Function::LlamaTokenize, 1, 12, 13, &[]);
     assert_eq!(told(&answer(&mut wire, &mut pipeline, 54)), (None, (0, 0)));
 }

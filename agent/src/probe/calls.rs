@@ -201,7 +201,7 @@ fn covered_by(has: &BTreeSet<u32>) -> Vec<(&'static str, bool)> {
     let one_of = |any: &&[Function]| any.iter().any(|function| has.contains(&(*function as u32)));
     ASPECTS
         .iter()
-        .map(|(aspect, all)| (*aspect, all.iter().all(|any| one_of(any))))
+        .map(|(aspect, all)| (*aspect, all.iter().all(&one_of)))
         .collect()
 }
 

@@ -1,11 +1,12 @@
 //! Calls of functions within engines, on their way to what joins them with requests.
 //!
-//! Owns: whether they are believed, and of which engine they are. Refuses: their meaning (`slots`).
+//! Owns: whether they are believed, and of which engine they are. Refuses: their meaning (`slots`, `tokenize`).
 
 use super::Pipeline;
 use crate::{
     Anomaly, EngineKind, Observation,
     event::{Call, Socket},
+    tokenize::TextCall,
 };
 use infertap_abi::Direction;
 
@@ -15,6 +16,9 @@ impl Pipeline {
         if self.config.engine_hooks
             && let Some(engine) = self.engines.of(call.tgid)
         {
+            if let Some(text) = TextCall::of(call, engine.kind) {
+                self.tokenizing.call(&engine.id, text);
+            }
             self.slots.call(call, &engine.id, engine.model.as_ref(), out);
             for _ in 0..self.slots.take_evicted() {
                 self.anomalies.add(Anomaly::Evicted);
