@@ -175,12 +175,11 @@ proptest! {
 
     #[test]
     fn any_split_gives_the_items_of_the_standard(
-        bytes in stream(),
+        // The reference reads lossily, where one lone byte becomes three.
+        bytes in stream().prop_filter("is text", |bytes| std::str::from_utf8(bytes).is_ok()),
         cuts in proptest::collection::vec(1_usize..20, 1..8),
         limit in 10_usize..100,
     ) {
-        // The reference reads lossily, where one lone byte becomes three.
-        prop_assume!(std::str::from_utf8(&bytes).is_ok());
         let mut parts = Vec::new();
         let mut rest = &bytes[..];
         for cut in cuts.iter().cycle() {
