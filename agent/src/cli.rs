@@ -143,6 +143,10 @@ pub struct ReplayArgs {
     /// Print the metrics as they stand at the end, in Prometheus text format.
     #[arg(long)]
     pub metrics: bool,
+    /// Use only what was on the sockets of clients, as engine.hooks = false does live: shows what inference makes of a
+    /// recording in which the engine told more.
+    #[arg(long)]
+    pub no_hooks: bool,
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -99,6 +99,7 @@ fn replay(args: ReplayArgs) -> anyhow::Result<()> {
     let command = ReplayCommand {
         file: args.file,
         output,
+        hooks: !args.no_hooks,
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
     recording::replay_command(&command, &mut out, &mut io::stderr().lock())?;

@@ -3,8 +3,8 @@
 //! Owns: the bundle, and the counting of anomalies until they are told. Refuses: state that outlives the event.
 
 use crate::{
-    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, inside::Inside,
-    slots::Slots, tokenize::Tokenizing,
+    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, infer::Infer,
+    inside::Inside, slots::Slots, tokenize::Tokenizing,
 };
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
@@ -56,6 +56,7 @@ pub(crate) struct Context<'a> {
     pub(crate) peers: &'a mut Peers,
     pub(crate) slots: &'a mut Slots,
     pub(crate) tokenizing: &'a mut Tokenizing,
+    pub(crate) infer: &'a mut Infer,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

@@ -86,6 +86,9 @@ impl Exchange {
             context
                 .tokenizing
                 .opened(&engine.id, facts.id, began, (context.tgid, context.tid));
+            if context.config.estimates {
+                context.infer.arrived(&engine.id, facts.id, began);
+            }
         }
         let coding = Coding::of(&head.headers);
         if coding == Coding::Unsupported {
@@ -126,6 +129,7 @@ impl Exchange {
                 told: Told::default(),
                 tokenizes_in: None,
                 tokenize_s: None,
+                estimate: None,
                 several_choices: false,
                 request_bytes: 0,
                 response_bytes: 0,
@@ -282,6 +286,7 @@ impl Exchange {
         if self.facts.protocol.is_none() {
             return;
         }
+        self.facts.infer(context);
         self.facts.request_ended = true;
         self.facts
             .join_engine(matches!(end, End::Complete | End::Closed), context);

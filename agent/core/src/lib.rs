@@ -23,6 +23,7 @@ mod engines;
 pub mod event;
 mod exchange;
 mod identity;
+mod infer;
 mod inside;
 mod link;
 mod lru;

@@ -21,6 +21,7 @@ use crate::{
     diagnose::Peers,
     engines::Engines,
     event::{Closed, Socket},
+    infer::Infer,
     inside::Inside,
     lru::LruMap,
     slots::Slots,
@@ -46,6 +47,7 @@ pub struct Pipeline {
     peers: Peers,
     slots: Slots,
     tokenizing: Tokenizing,
+    infer: Infer,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -72,6 +74,7 @@ impl Pipeline {
             peers: Peers::default(),
             slots: Slots::default(),
             tokenizing: Tokenizing::default(),
+            infer: Infer::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -160,6 +163,7 @@ impl Pipeline {
                 self.inside.down(&engine, out);
                 self.peers.down(&engine);
                 self.tokenizing.down(&engine);
+                self.infer.down(&engine);
             }
         }
         self.anomalies.tell(out);
@@ -209,7 +213,8 @@ impl Pipeline {
                 + self.inside.bytes()
                 + self.peers.bytes()
                 + self.slots.bytes()
-                + self.tokenizing.bytes(),
+                + self.tokenizing.bytes()
+                + self.infer.bytes(),
         }
     }
 
@@ -313,6 +318,7 @@ impl Pipeline {
             peers: &mut self.peers,
             slots: &mut self.slots,
             tokenizing: &mut self.tokenizing,
+            infer: &mut self.infer,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };

@@ -158,6 +158,9 @@ pub struct RequestRecord {
     pub response_bytes: u64,
     /// Sources of the numbers.
     pub sources: Sources,
+    /// How far T1 may be off, either way, seconds, where it is inferred (its source is `estimate`); absent otherwise. An
+    /// estimate itself: docs/inference.md tells how often it held.
+    pub t1_error_s: Option<f64>,
     /// Why it is not fully known: `late_join`, `gap_in`, `gap_out`, `evicted`, …; empty when it is.
     pub incomplete: Vec<String>,
     /// Where its time went; absent when nothing is known of that.

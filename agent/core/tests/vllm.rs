@@ -188,9 +188,11 @@ fn with_hooks_off_the_engine_tells_nothing_and_its_links_are_not_read() {
         pipeline.handle(Event { at, kind }, &mut Vec::new());
         let out = converse(&mut pipeline, true, size, skip);
         let record = only(&out);
+        // It was alone: that it started at once is inferred.
+        assert_eq!(record.sources.t1, Some(Source::Estimate));
         assert_eq!(
             (record.t1_ns, record.queue_s, record.prefill_s),
-            (None, None, None)
+            (record.t0_ns, Some(0.0), Some(0.701))
         );
         assert_eq!((record.input_tokens, record.output_tokens), (None, Some(2)));
         assert_eq!(
@@ -210,7 +212,11 @@ fn with_hooks_off_the_engine_tells_nothing_and_its_links_are_not_read() {
 fn an_unknown_layout_steps_down_and_is_said() {
     let out = converse(&mut known("0.9.2"), false, 8192, 0);
     let record = only(&out);
-    assert_eq!((record.t1_ns, record.queue_s), (None, None));
+    assert_eq!(
+        (record.t1_ns, record.queue_s, record.sources.t1),
+        (record.t0_ns, Some(0.0), Some(Source::Estimate)),
+        "it was alone"
+    );
     assert_eq!(
         (record.input_tokens, record.sources.input_tokens),
         (Some(54), Some(Source::Usage))

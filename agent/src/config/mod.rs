@@ -144,6 +144,10 @@ config_section! {
         /// tokenizers). With false only the sockets of clients are read: queue and prefill times are then inferred
         /// where they can be, and no number has the source "engine".
         pub hooks: bool = true,
+        /// Infer when the scheduler started a request where the engine does not tell (see docs/inference.md). Such
+        /// numbers have the source "estimate" and state their error; they are observed into llm_queue_seconds and
+        /// llm_prefill_seconds, and llm_phase_source_total tells how many they are. With false they are absent.
+        pub estimates: bool = true,
     }
 }
 
@@ -178,6 +182,7 @@ impl Config {
             engine_hooks: self.engine.hooks,
             diagnosis: self.diagnosis.thresholds(),
             capacity_half_life_ns: self.diagnosis.half_life_ns(),
+            estimates: self.engine.estimates,
             ..Default::default()
         }
     }

@@ -273,6 +273,9 @@ fn the_core_gets_its_bounds() {
         ),
         (16_384, 600_000_000_000, true)
     );
+    assert!(pipeline.estimates);
     config.engine.hooks = false;
-    assert!(!config.pipeline().engine_hooks);
+    config.engine.estimates = false;
+    let pipeline = config.pipeline();
+    assert!(!pipeline.engine_hooks && !pipeline.estimates);
 }

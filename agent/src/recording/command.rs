@@ -20,6 +20,8 @@ pub struct ReplayCommand {
     pub file: PathBuf,
     /// What to print.
     pub output: ReplayOutput,
+    /// Believe what the engine told within itself.
+    pub hooks: bool,
 }
 
 /// What to print.
@@ -57,7 +59,11 @@ pub fn replay_command(
     let mut reader = Reader::open(&command.file)?;
     let mut printer = Printer::new(command.output, out)?;
     let mut failed = None;
-    let replayed = replay(&mut reader, PipelineConfig::default(), &mut |item| {
+    let config = PipelineConfig {
+        engine_hooks: command.hooks,
+        ..PipelineConfig::default()
+    };
+    let replayed = replay(&mut reader, config, &mut |item| {
         if failed.is_none() {
             failed = printer.take(&item).err();
         }

@@ -9,6 +9,7 @@ use crate::{
     context::Context,
     diagnose::Witness,
     engine::vllm,
+    infer::{self, Estimate},
     inside::Told,
     observation::{Labels, TokenDirection},
     protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
@@ -50,6 +51,8 @@ pub(super) struct Facts {
     pub(super) tokenizes_in: Option<Arc<str>>,
     /// Seconds in the tokenizer.
     pub(super) tokenize_s: Option<f64>,
+    /// When it was started, where that is inferred.
+    pub(super) estimate: Option<Estimate>,
     /// A choice other than the first was seen.
     pub(super) several_choices: bool,
     pub(super) request_bytes: u64,
@@ -127,6 +130,11 @@ impl Facts {
             if choice.content {
                 let total = if alone && choice.index == 0 { total } else { None };
                 let tokens = self.tokens.chunk(choice.tokens.unwrap_or(1), total);
+                if let Some(engine) = context.engine
+                    && context.config.estimates
+                {
+                    context.infer.chunk(&engine.id, self.id, choice.index, context.at);
+                }
                 let limit = context.config.max_token_times;
                 if self
                     .timeline
@@ -167,6 +175,7 @@ impl Facts {
         self.protocol = Some(document.protocol);
         self.tokens.report(document.facts.usage);
         self.tokens.report_fallback(document.facts.fallback_usage);
+        self.several_choices |= document.facts.several_choices;
         self.response = document.facts;
         self.response.done = document.scan.complete();
     }
@@ -233,9 +242,27 @@ impl Facts {
     /// SGLang gives each choice and each prompt an id of its own, and shows that of the first: what was told of it is then
     /// only part of the response. `output` is what was told.
     fn is_all_of_it(&self, output: Option<u64>) -> bool {
-        let several = self.several_choices || self.request.choices.is_some_and(|n| n > 1);
         let usage = self.response.usage.output;
-        !several && usage.is_none_or(|usage| output.is_none_or(|told| told >= usage))
+        !self.has_several_choices() && usage.is_none_or(|usage| output.is_none_or(|told| told >= usage))
+    }
+
+    /// The request asked for several choices, or the response has them.
+    fn has_several_choices(&self) -> bool {
+        self.several_choices || self.request.choices.is_some_and(|n| n > 1)
+    }
+
+    /// The exchange has ended: takes what is inferred of its start.
+    pub(super) fn infer(&mut self, context: &mut Context<'_>) {
+        let Some(engine) = context.engine.filter(|_| context.config.estimates) else {
+            return;
+        };
+        let prompt = infer::Prompt {
+            tokens: self.tokens.input().map(|(tokens, _)| tokens),
+            cached: self.tokens.cached_input(),
+        };
+        let estimate = context.infer.ended(&engine.id, self.id, context.at, prompt);
+        let refused = self.http_status.is_none_or(|status| status >= 400);
+        self.estimate = estimate.filter(|_| !refused && !self.has_several_choices());
     }
 
     /// The exchange has ended, and what its engine told of it is known. Takes the tokenizer calls that were for it.

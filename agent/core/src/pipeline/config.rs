@@ -24,6 +24,9 @@ pub struct PipelineConfig {
     pub diagnosis: DiagnosisConfig,
     /// Nanoseconds after which an observation counts half in an engine's capacity table.
     pub capacity_half_life_ns: Nanos,
+    /// Infer when the scheduler started a request where the engine does not tell; marked as
+    /// [`Source::Estimate`](crate::Source::Estimate).
+    pub estimates: bool,
 }
 
 impl Default for PipelineConfig {
@@ -37,6 +40,7 @@ impl Default for PipelineConfig {
             engine_hooks: true,
             diagnosis: DiagnosisConfig::default(),
             capacity_half_life_ns: DEFAULT_HALF_LIFE_NS,
+            estimates: true,
         }
     }
 }

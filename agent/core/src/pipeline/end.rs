@@ -44,6 +44,7 @@ impl Pipeline {
                 peers: &mut self.peers,
                 slots: &mut self.slots,
                 tokenizing: &mut self.tokenizing,
+                infer: &mut self.infer,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },

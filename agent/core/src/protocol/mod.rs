@@ -137,6 +137,8 @@ pub struct ResponseFacts {
     pub model: Option<String>,
     /// Why the first choice that told so ended.
     pub finish_reason: Option<String>,
+    /// One document with more than one choice; those of a stream are counted as they come.
+    pub several_choices: bool,
     /// Totals.
     pub usage: Usage,
     /// Totals from a place that is only believed where `usage` has none.

@@ -97,6 +97,10 @@ catalog! {
         "Requests by where their token count came from: engine, usage, tokenizer, chunk or estimate."
         source "The reconciled count of each finished request; direction is input or output."
         absent "For a direction whose count is unknown.";
+    PHASE_SOURCE: Counter "llm_phase_source_total" ["model", "phase", "source"]
+        "Requests by where their queue and prefill times came from: engine, or estimate where they are inferred."
+        source "What llm_queue_seconds and llm_prefill_seconds observed; phase is queue or prefill. docs/inference.md has the method and its error."
+        absent "For a phase that is unknown, and for incomplete requests.";
     TTFT: Histogram "llm_ttft_seconds" ["model", "scene"]
         "Time from the first byte of a request to its first content-bearing chunk."
         source "Socket reads and writes; for a response that is not streamed, the engine."
@@ -115,12 +119,12 @@ catalog! {
         absent "For incomplete requests and those without a response.";
     QUEUE: Histogram "llm_queue_seconds" ["model", "scene"]
         "Time from the first byte of a request until the scheduler started it."
-        source "Engine messages or steps."
-        absent "Where no probe sees the engine's scheduler; for incomplete requests.";
+        source "Engine messages or steps, else inferred: see llm_phase_source_total."
+        absent "Where neither tells; for incomplete requests.";
     PREFILL: Histogram "llm_prefill_seconds" ["model", "scene"]
         "Time from the scheduler's start of a request until its first token exists."
-        source "Engine messages or steps."
-        absent "Where no probe sees the engine's scheduler; for incomplete requests.";
+        source "Engine messages or steps, else inferred: see llm_phase_source_total."
+        absent "Where neither tells; for incomplete requests.";
     DECODE: Histogram "llm_decode_seconds" ["model", "scene"]
         "Time between the first and the last output token."
         source "Engine, else first and last content-bearing chunk."

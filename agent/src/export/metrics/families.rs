@@ -5,6 +5,7 @@
 use super::{
     capacity, catalog, config::MetricsConfig, counter_vec, gauge_vec, histogram::HistogramFamily, options,
 };
+use infertap_core::RequestRecord;
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 /// Index of each histogram in [`Families::histograms`].
@@ -53,6 +54,7 @@ pub(super) struct Families {
     pub(super) cached_input_tokens: IntCounterVec,
     pub(super) reasoning_tokens: IntCounterVec,
     pub(super) token_source: IntCounterVec,
+    pub(super) phase_source: IntCounterVec,
     pub(super) histograms: [HistogramFamily; HISTOGRAMS],
     pub(super) running: IntGaugeVec,
     pub(super) inside: InsideFamilies,
@@ -65,6 +67,17 @@ pub(super) struct Families {
 }
 
 impl Families {
+    /// Counts where the queue and prefill times of a record came from.
+    pub(super) fn count_phases(&self, model: &str, record: &RequestRecord) {
+        // Both end or begin at T1, and are no better than it.
+        for (phase, value) in [("queue", record.queue_s), ("prefill", record.prefill_s)] {
+            if let (Some(_), Some(source)) = (value, record.sources.t1) {
+                let labels = [model, phase, source.as_str()];
+                self.phase_source.with_label_values(&labels).inc();
+            }
+        }
+    }
+
     pub(super) fn register(registry: &Registry, config: &MetricsConfig) -> prometheus::Result<Families> {
         let histogram = |definition, bounds: &[f64]| {
             let family = HistogramFamily::new(definition, bounds)?;
@@ -81,6 +94,7 @@ impl Families {
             cached_input_tokens: counter_vec(registry, catalog::CACHED_INPUT_TOKENS)?,
             reasoning_tokens: counter_vec(registry, catalog::REASONING_TOKENS)?,
             token_source: counter_vec(registry, catalog::TOKEN_SOURCE)?,
+            phase_source: counter_vec(registry, catalog::PHASE_SOURCE)?,
             // In the order of `Hist`.
             histograms: [
                 histogram(catalog::TTFT, &config.ttft_buckets)?,

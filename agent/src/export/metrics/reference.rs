@@ -129,7 +129,10 @@ fn values(out: &mut String) -> std::fmt::Result {
     let tables: [(&str, &[Rows<'_>]); 7] = [
         ("`status` of `llm_requests_total`", &[&statuses]),
         ("`cause` of `llm_bottleneck_total`", &[&causes]),
-        ("`source` of `llm_token_source_total`", &[&sources]),
+        (
+            "`source` of `llm_token_source_total` and `llm_phase_source_total`",
+            &[&sources],
+        ),
         (
             "`kind` of `llm_engine_step_seconds` and `llm_batch_size`",
             &[&steps, &unknown],

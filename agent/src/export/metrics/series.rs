@@ -213,6 +213,7 @@ impl State {
         if record.status == Status::Incomplete {
             return 0;
         }
+        families.count_phases(&series.labels[0], record);
 
         if let Some(diagnosis) = &record.diagnosis {
             series.diagnosed(families, diagnosis);

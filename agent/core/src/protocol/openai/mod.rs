@@ -41,6 +41,7 @@ pub(super) const RESPONSE_PATHS: &[&str] = &[
     "id",
     "object",
     "model",
+    "choices.*.index",
     "choices.*.finish_reason",
     "usage.prompt_tokens",
     "usage.completion_tokens",
@@ -69,6 +70,7 @@ pub(super) fn response_field(path: usize, value: &Scalar<'_>, facts: &mut Respon
         ("choices.*.finish_reason", Scalar::String { text, .. }) if facts.finish_reason.is_none() => {
             facts.finish_reason = clean_name(text);
         }
+        ("choices.*.index", Scalar::Number(n)) => facts.several_choices |= whole(*n).is_some_and(|n| n > 0),
         ("error" | "error.message", Scalar::String { .. }) => {
             facts.error.get_or_insert_default();
         }

@@ -57,6 +57,7 @@ pub(crate) fn record(labels: &Labels, status: Status) -> RequestRecord {
         request_bytes: 300,
         response_bytes: 2000,
         sources: Sources::default(),
+        t1_error_s: None,
         incomplete: Vec::new(),
         diagnosis: None,
         cost: None,
@@ -135,6 +136,7 @@ fn exercised(metrics: Metrics) -> Metrics {
     let labels = labels("llama_cpp-8080", "smollm2", "default");
     let mut full = record(&labels, Status::Ok);
     full.queue_s = Some(0.003);
+    full.sources.t1 = Some(Source::Engine);
     full.prefill_s = Some(0.2);
     full.tokenize_s = Some(0.0004);
     full.reasoning_tokens = Some(2);
@@ -280,6 +282,31 @@ fn what_is_unknown_is_absent() {
             "llm_requests_running",
             "llm_requests_total"
         ]
+    );
+}
+
+#[test]
+fn phases_tell_where_they_came_from() {
+    let metrics = metrics();
+    let labels = labels("e", "m", "s");
+    for (source, prefill_s) in [(Source::Estimate, None), (Source::Engine, Some(0.2))] {
+        let mut record = record(&labels, Status::Ok);
+        record.queue_s = Some(0.01);
+        record.prefill_s = prefill_s;
+        record.sources.t1 = Some(source);
+        metrics.apply(&finished(&labels, record));
+    }
+    assert_eq!(
+        samples(&metrics, "llm_phase_source_total"),
+        [
+            r#"llm_phase_source_total{model="m",phase="prefill",source="engine"} 1"#,
+            r#"llm_phase_source_total{model="m",phase="queue",source="engine"} 1"#,
+            r#"llm_phase_source_total{model="m",phase="queue",source="estimate"} 1"#,
+        ]
+    );
+    assert_eq!(
+        samples(&metrics, "llm_queue_seconds_count"),
+        [r#"llm_queue_seconds_count{model="m",scene="s"} 2"#]
     );
 }
 
