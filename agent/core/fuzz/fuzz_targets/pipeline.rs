@@ -252,7 +252,6 @@ fuzz_target!(|input: &[u8]| {
             Observation::Ignore(_)
             | Observation::Engine(_)
             | Observation::Capacity(_)
-            | Observation::Step(_)
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. } => {}
         }
