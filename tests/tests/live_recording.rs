@@ -47,10 +47,12 @@ fn start_recorder(file: &Path, engine: &Engine, log: &Path) -> Child {
         log,
     )
     .unwrap();
+    // Functions of the engine are attached to after its sockets.
     let watching = format!("watching process {}", engine.pid());
+    let calls = "probe call_llama_update_slots is up";
     child
         .wait_ready(Duration::from_secs(20), || {
-            std::fs::read_to_string(log).is_ok_and(|text| text.contains(&watching))
+            std::fs::read_to_string(log).is_ok_and(|text| text.contains(&watching) && text.contains(calls))
         })
         .unwrap();
     child
@@ -160,7 +162,14 @@ fn a_replay_tells_what_the_live_agent_told_and_holds_no_text() {
     let agent = Agent::start(&Start::for_test(folder.path(), &[]).unwrap()).unwrap();
     let suffix = format!("-{}", engine.address.port());
     let started = Instant::now();
-    while !agent.engines().unwrap().to_string().contains(&suffix) {
+    let sees_calls = || {
+        let engines = agent.engines().unwrap();
+        engines["engines"].as_array().unwrap().iter().any(|engine| {
+            engine["id"].as_str().is_some_and(|id| id.ends_with(&suffix))
+                && engine["coverage"]["slots"] == true
+        })
+    };
+    while !sees_calls() {
         assert!(
             started.elapsed() < Duration::from_secs(10),
             "{}",
