@@ -203,6 +203,7 @@ impl Connection {
         } = self;
         pairing.inbound(
             context.arrived,
+            context.at,
             !requests.in_message() && requests.buffered() == 0,
         );
         requests.feed(bytes, &mut |event| pairing.on_request(event, responses, context));

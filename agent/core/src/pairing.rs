@@ -36,6 +36,8 @@ pub(crate) struct Pairing {
     tail: Tail,
     /// When the first byte of the request came that is being read, or comes next.
     request_began: Nanos,
+    /// When bytes of requests were read last.
+    last_read: Nanos,
     sequence: u64,
     /// The server was told that the client is gone.
     client_gone: bool,
@@ -69,6 +71,7 @@ impl Pairing {
             responding: false,
             tail,
             request_began: 0,
+            last_read: 0,
             sequence: 0,
             client_gone: false,
             ending: false,
@@ -82,10 +85,12 @@ impl Pairing {
     }
 
     /// Inbound bytes arrive; `idle`: none of the request that they continue was there before.
-    pub(crate) fn inbound(&mut self, at: Nanos, idle: bool) {
+    pub(crate) fn inbound(&mut self, arrived: Nanos, read: Nanos, idle: bool) {
         if idle {
-            self.request_began = at;
+            // What the read before left in the socket belongs to the request before, and so does a time from then.
+            self.request_began = arrived.max(self.last_read.min(read));
         }
+        self.last_read = read;
     }
 
     /// Waits of the response that is being written, or comes next.

@@ -4,6 +4,7 @@ mod support;
 
 use expect_test::{Expect, expect};
 use infertap_abi::Role;
+use infertap_core::{Event, EventKind};
 use support::*;
 
 fn check(rows: &[Row], expected: &Expect) {
@@ -176,4 +177,31 @@ fn what_is_read_after_the_servers_last_word_is_no_request() {
             finished ok openai_chat m http=200 e2e=0.005 chunks=0
         "#]],
     );
+}
+
+#[test]
+fn a_request_begins_when_it_arrives_but_not_before_the_read_of_the_one_before() {
+    let mut pipeline = pipeline(None);
+    let mut wire = Wire::new(socket(7, Role::Accepted, false));
+    let mut out = Vec::new();
+    let ms = |ms: u64| 1_000_000_000 + ms * 1_000_000;
+    let open = Event {
+        at: ms(0),
+        kind: EventKind::Open(socket(7, Role::Accepted, false)),
+    };
+    pipeline.handle(open, &mut out);
+    for (read, came) in [(100, 60), (300, 40)] {
+        let mut event = wire.event(ms(read), &In(ask())).expect("not lost");
+        if let EventKind::Data { arrived, .. } = &mut event.kind {
+            *arrived = Some(ms(came));
+        }
+        pipeline.handle(event, &mut out);
+        let answer = vec![(
+            read + 10,
+            Out(json("200 OK", r#"{"object":"chat.completion","model":"m"}"#)),
+        )];
+        out.extend(play_on(&mut pipeline, &mut wire, &answer));
+    }
+    let began: Vec<_> = records(&out).iter().map(|record| record.t0_ns).collect();
+    assert_eq!(began, [Some(ms(60)), Some(ms(100))]);
 }
