@@ -5,7 +5,10 @@
 #[cfg(test)]
 mod tests;
 
-use crate::{EngineInfo, Nanos};
+use crate::{
+    EngineInfo, Nanos,
+    gpu::{AllocFailure, CudaBurst, GpuReading},
+};
 use infertap_abi::{
     CALL_ARGS, CALL_HEAD, Direction, Function, HEADER_LEN, RecordHeader, RecordKind, Role, Transport,
     record_flag,
@@ -142,6 +145,12 @@ pub enum EventKind<'a> {
     },
     /// A process of an engine called a function that is probed.
     Call(Call<'a>),
+    /// A GPU was read.
+    Gpu(Arc<GpuReading>),
+    /// A process of an engine waited for work that it had given to its GPUs.
+    CudaBurst(CudaBurst),
+    /// A process of an engine got no GPU memory.
+    AllocFailure(AllocFailure),
     /// Discovery found an engine, or learned more about one that it had found (same id).
     EngineUp(Arc<EngineInfo>),
     /// All processes of an engine are gone.

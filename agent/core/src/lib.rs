@@ -22,6 +22,7 @@ pub mod engine;
 mod engines;
 pub mod event;
 mod exchange;
+pub mod gpu;
 mod identity;
 mod infer;
 mod inside;

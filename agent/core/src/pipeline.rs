@@ -137,6 +137,7 @@ impl Pipeline {
             }),
             // The descriptor is the agent's business.
             EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
+            EventKind::Gpu(_) | EventKind::CudaBurst(_) | EventKind::AllocFailure(_) => {}
             EventKind::Call(call) => self.call(&call, out),
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {

@@ -245,6 +245,9 @@ fn note(
         EventKind::Exec { .. }
         | EventKind::EngineUp(_)
         | EventKind::EngineDown { .. }
-        | EventKind::Call(_) => {}
+        | EventKind::Call(_)
+        | EventKind::Gpu(_)
+        | EventKind::CudaBurst(_)
+        | EventKind::AllocFailure(_) => {}
     }
 }

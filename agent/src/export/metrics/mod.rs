@@ -79,7 +79,7 @@ pub enum MetricsError {
 }
 
 /// Kinds of events, in the order of [`kind_index`].
-const EVENT_KINDS: [&str; 14] = [
+const EVENT_KINDS: [&str; 17] = [
     "open",
     "data",
     "eof",
@@ -94,6 +94,9 @@ const EVENT_KINDS: [&str; 14] = [
     "engine_up",
     "engine_down",
     "call",
+    "gpu",
+    "cuda_burst",
+    "alloc_failure",
 ];
 
 const fn kind_index(kind: &EventKind<'_>) -> usize {
@@ -112,6 +115,9 @@ const fn kind_index(kind: &EventKind<'_>) -> usize {
         EventKind::EngineUp(_) => 11,
         EventKind::EngineDown { .. } => 12,
         EventKind::Call(_) => 13,
+        EventKind::Gpu(_) => 14,
+        EventKind::CudaBurst(_) => 15,
+        EventKind::AllocFailure(_) => 16,
     }
 }
 
