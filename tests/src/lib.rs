@@ -11,6 +11,7 @@ pub mod compare;
 pub mod deployed;
 pub mod engines;
 pub mod exposition;
+pub mod gpu;
 pub mod http;
 pub mod kernel;
 pub mod load;
