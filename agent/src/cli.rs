@@ -2,7 +2,7 @@
 //!
 //! Owns: their names, help texts, and the translation of flags into configuration keys. Refuses: doing anything.
 
-use crate::config::{LogFormat, Override, SocketProbe};
+use crate::config::{Hashed, LogFormat, Override, SocketProbe};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use std::net::SocketAddr;
@@ -69,6 +69,14 @@ pub enum ConfigCommand {
         /// File.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
+    },
+    /// Print the fingerprint of an API key or a system prompt, for a [[scene]] rule. One line end after it does not count.
+    Hash {
+        /// Of what.
+        what: Hashed,
+        /// File that holds it [default: standard input].
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
     },
     /// Print the effective configuration, each key with its documentation and where its value comes from.
     Print(Settings),

@@ -8,7 +8,7 @@ use infertap::cli::{Cli, Command, ConfigCommand, ReplayArgs, Settings};
 use infertap::config::{self, Loaded, Override};
 use infertap::recording::{self, ReplayCommand, ReplayOutput};
 use infertap::{discover, doctor, run};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -34,7 +34,11 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => {
             let loaded = load(&args.settings, args.overrides())?;
-            run::run(&loaded.config)?;
+            let reload = run::Reload {
+                file: loaded.file.clone(),
+                load: Box::new(move || read(&args.settings, args.overrides()).map(|loaded| loaded.config)),
+            };
+            run::run(&loaded.config, reload)?;
         }
         Command::Engines { settings, json } => {
             let loaded = load(&settings, settings.overrides())?;
@@ -74,6 +78,18 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let loaded = load(&settings, settings.overrides())?;
             io::stdout().write_all(config::effective(&loaded).as_bytes())?;
         }
+        Command::Config {
+            command: ConfigCommand::Hash { what, file },
+        } => {
+            let text = if let Some(file) = file {
+                std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?
+            } else {
+                let mut text = Vec::new();
+                io::stdin().lock().read_to_end(&mut text)?;
+                text
+            };
+            writeln!(io::stdout(), "{}", config::hash(what, &text))?;
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "infertap", &mut script);
@@ -84,10 +100,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 fn load(settings: &Settings, overrides: Vec<Override>) -> anyhow::Result<Loaded> {
+    read(settings, overrides).context("cannot start with this configuration")
+}
+
+fn read(settings: &Settings, overrides: Vec<Override>) -> Result<Loaded, config::Problems> {
     // Variables that are not text are none of ours: all our keys are.
     let env = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    config::load(settings.config.as_deref(), env, overrides).context("cannot start with this configuration")
+    config::load(settings.config.as_deref(), env, overrides)
 }
 
 fn replay(args: ReplayArgs) -> anyhow::Result<()> {

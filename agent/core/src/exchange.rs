@@ -15,6 +15,7 @@ use crate::{
     identity,
     inside::Told,
     protocol::{self, RequestFacts, ResponseFacts},
+    scene::SceneFacts,
     status::End,
     timeline::Timeline,
     tokens::Tokens,
@@ -25,6 +26,7 @@ use crate::{
 };
 use body::{Body, RequestBody, ResponseBody};
 use facts::Facts;
+use std::sync::Arc;
 
 /// Reasons to be incomplete.
 pub(crate) mod reason {
@@ -68,6 +70,7 @@ impl Exchange {
             .arrive(context.engine, context.inside, context.config);
         let facts = &mut exchange.facts;
         facts.protocol = Some(protocol);
+        facts.scene = SceneFacts::of_head(&facts.scenes, head);
         facts.request_bytes = bytes;
         facts.trace_id = head
             .headers
@@ -119,6 +122,8 @@ impl Exchange {
                 protocol: None,
                 labels: None,
                 request: RequestFacts::default(),
+                scenes: Arc::clone(&context.config.scenes),
+                scene: SceneFacts::default(),
                 request_ended: false,
                 request_whole: false,
                 response: ResponseFacts::default(),
@@ -167,7 +172,10 @@ impl Exchange {
     pub(crate) fn request_data(&mut self, bytes: &[u8], context: &mut Context<'_>) {
         self.facts.request_bytes += bytes.len() as u64;
         if let (Some(body), Some(protocol)) = (&mut self.request_body, self.facts.protocol) {
-            if body.feed(bytes, protocol, &mut self.facts.request).is_err() {
+            if body
+                .feed(bytes, protocol, &mut self.facts.request, &mut self.facts.scene)
+                .is_err()
+            {
                 context.anomalies.add(Anomaly::UnsupportedEncoding);
                 self.request_body = None;
             }
@@ -181,6 +189,7 @@ impl Exchange {
         self.facts.request_bytes += len;
         if let Some(body) = &mut self.request_body {
             body.gap();
+            self.facts.scene.gap();
         }
     }
 
@@ -197,6 +206,7 @@ impl Exchange {
             context.anomalies.add(Anomaly::BadJson);
         }
         self.facts.request_ended = true;
+        self.facts.scene.end();
         self.facts.start_if_known(context);
     }
 
@@ -211,6 +221,7 @@ impl Exchange {
         if self.response_body.is_unreadable() {
             context.anomalies.add(Anomaly::UnsupportedEncoding);
         }
+        self.facts.start_if_known(context);
     }
 
     pub(crate) fn response_framing(&mut self, len: u64, context: &mut Context<'_>) {
@@ -274,6 +285,7 @@ impl Exchange {
             + self.response_body.heap_bytes()
             + self.facts.timeline.heap_bytes()
             + self.facts.witness.stalls.heap_bytes()
+            + self.facts.scene.heap_bytes()
             + 256
     }
 

@@ -33,6 +33,7 @@ mod pairing;
 pub mod pipeline;
 pub mod protocol;
 pub mod request;
+pub mod scene;
 mod slots;
 mod status;
 mod timeline;
@@ -47,6 +48,7 @@ pub use event::{Event, EventKind};
 pub use observation::{Anomaly, Observation};
 pub use pipeline::{Pipeline, PipelineConfig, PipelineStats};
 pub use request::{RequestRecord, Source, Status};
+pub use scene::SceneRules;
 
 /// CLOCK_MONOTONIC nanoseconds, as `bpf_ktime_get_ns` gives them.
 pub type Nanos = u64;

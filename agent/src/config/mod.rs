@@ -10,17 +10,21 @@
 mod diagnosis;
 mod file;
 mod layers;
+mod live;
 mod names;
 mod print;
 mod problem;
+mod scene;
 mod section;
 mod units;
 mod validate;
 
 pub use diagnosis::DiagnosisSection;
 pub use layers::{Loaded, Override, check_file, load, text_value};
+pub use live::LIVE;
 pub use print::{effective, reference, sample};
 pub use problem::{Origin, Problem, Problems};
+pub use scene::{Hashed, SceneConfig, hash};
 pub use section::{Key, Section};
 pub use units::{Size, Span};
 pub use validate::Invalid;
@@ -49,6 +53,8 @@ pub struct Config {
     pub engine: EngineConfig,
     /// Where requests' time goes.
     pub diagnosis: DiagnosisSection,
+    /// What requests are for.
+    pub scene: Vec<SceneConfig>,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -100,6 +106,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::list_of::<RuleConfig>("discover.rule", RuleConfig::EXAMPLE),
     SectionInfo::of::<EngineConfig>("engine"),
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
+    SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];
@@ -173,6 +180,11 @@ pub enum LogFormat {
 }
 
 impl Config {
+    /// What requests are for, by the rules; none where they are invalid, which no loaded configuration is.
+    pub fn scenes(&self) -> std::sync::Arc<infertap_core::SceneRules> {
+        scene::rules(&self.scene).unwrap_or_default().into()
+    }
+
     /// What the core is told: its bounds, and what it may use.
     pub fn pipeline(&self) -> infertap_core::PipelineConfig {
         let capture = &self.capture;
@@ -183,6 +195,7 @@ impl Config {
             diagnosis: self.diagnosis.thresholds(),
             capacity_half_life_ns: self.diagnosis.half_life_ns(),
             estimates: self.engine.estimates,
+            scenes: self.scenes(),
             ..Default::default()
         }
     }

@@ -57,7 +57,14 @@ fn every_key_that_is_serialised_is_in_the_list_of_sections() {
     for (section, keys) in values {
         let info = SECTIONS.iter().find(|s| s.name == section).expect("listed");
         let names: Vec<_> = info.keys.iter().map(|key| key.name).collect();
-        for name in keys.as_table().expect("table").keys() {
+        // A list of tables is empty by default.
+        let tables = keys
+            .as_array()
+            .map_or_else(|| vec![&keys], |list| list.iter().collect());
+        for name in tables
+            .iter()
+            .flat_map(|table| table.as_table().expect("table").keys())
+        {
             assert!(names.contains(&name.as_str()), "{section}.{name}");
         }
     }
@@ -74,6 +81,28 @@ fn the_example_rule_of_the_sample_is_valid() {
     assert_eq!(
         check_file(&path).expect("valid").config.discover.rule[0].name,
         "my-server"
+    );
+}
+
+#[test]
+fn scene_rules_are_checked_one_by_one() {
+    let (_dir, path) = file(&format!("[[scene]]\n{}", SceneConfig::EXAMPLE));
+    assert_eq!(check_file(&path).expect("valid").config.scenes().len(), 1);
+    mistakes(
+        "[[scene]]\nname = \"a\"\n\n[[scene]]\nfrom = \"colour\"\n\n[[scene]]\nname = \"b\"\nheader = [\"x y=1\"]\n",
+        &expect![[r#"
+            infertap.toml:4: scene: from = "colour" is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, api_key, system_prompt, engine or model
+            infertap.toml:7: scene: "x y" is no name of a header: write as in header = ["x-team=search*"]"#]],
+    );
+    mistakes(
+        "[[scene]]\nname = \"a\"\n[[scene]]\nname = \"b\"\nheaders = [\"x=1\"]\n",
+        &expect![[r#"infertap.toml:5: unknown key headers in [scene]: did you mean header?"#]],
+    );
+    mistakes(
+        "[[scene]]\nname = \"a\"\n[[scene]]\nname = \"b\"\nheader = [\"x=1\"]\n",
+        &expect![[
+            r#"infertap.toml:3: scene: it can never match: rule 1 before it matches every request; move that one to the end"#
+        ]],
     );
 }
 

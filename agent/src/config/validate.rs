@@ -58,6 +58,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.server.invalid(),
         config.discover.invalid(),
         config.diagnosis.invalid(),
+        super::scene::rules(&config.scene).err().unwrap_or_default(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

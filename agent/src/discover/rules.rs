@@ -5,6 +5,7 @@
 
 use super::config::RuleConfig;
 use infertap_core::EngineKind::{self, Generic, LlamaCpp, Ollama, Sglang, TensorrtLlm, Tgi, Vllm};
+use infertap_core::scene::glob;
 
 /// The kernel keeps this much of a process name.
 const COMM_LEN: usize = 15;
@@ -281,34 +282,6 @@ pub(super) fn program_index(argv: &[String]) -> Option<usize> {
             _ => return Some(index),
         }
     }
-}
-
-/// Whether `text` is what `pattern` describes: `*` is any characters, `?` one byte.
-pub(super) fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    // Where to go on when the rest does not fit: the last star takes one byte more.
-    let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                retry = Some((p, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match &mut retry {
-                Some((star, from)) => {
-                    *from += 1;
-                    (p, t) = (*star + 1, *from);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]

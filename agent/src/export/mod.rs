@@ -28,6 +28,15 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
+/// What may be amiss beside the probes: one sentence each, told by `/readyz` for as long as it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Note {
+    /// The configuration was changed and refused.
+    Config,
+    /// What should outlive the agent is kept in memory only.
+    Store,
+}
+
 /// An engine as `/api/v1/engines` tells it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EngineStatus {
@@ -50,6 +59,7 @@ pub struct Exporter {
     recent: Recent,
     engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
     readiness: Mutex<Readiness>,
+    notes: Mutex<BTreeMap<Note, String>>,
 }
 
 impl Exporter {
@@ -66,6 +76,7 @@ impl Exporter {
                 ready: false,
                 reasons: vec!["starting: probes are not attached yet".to_owned()],
             }),
+            notes: Mutex::default(),
         }))
     }
 
@@ -143,8 +154,19 @@ impl Exporter {
         *lock(&self.readiness) = Readiness { ready, reasons };
     }
 
-    /// What was said last.
+    /// Says what is amiss beside the probes, or that it no longer is.
+    pub fn note(&self, note: Note, sentence: Option<String>) {
+        let mut notes = lock(&self.notes);
+        match sentence {
+            Some(sentence) => drop(notes.insert(note, sentence)),
+            None => drop(notes.remove(&note)),
+        }
+    }
+
+    /// What was said last, and what is amiss beside it.
     pub fn readiness(&self) -> Readiness {
-        lock(&self.readiness).clone()
+        let mut readiness = lock(&self.readiness).clone();
+        readiness.reasons.extend(lock(&self.notes).values().cloned());
+        readiness
     }
 }

@@ -12,6 +12,7 @@
 //! ```
 
 mod log;
+mod reload;
 mod tap;
 mod watch;
 
@@ -20,12 +21,15 @@ use crate::export::{self, Exporter};
 use crate::probe::{ProbeOptions, Probes};
 use crate::recording::{Recorder, RecorderOptions};
 use anyhow::Context as _;
+pub use reload::Reload;
+use reload::Reloader;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tap::{Command, Tap};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Programs executed that the watch thread has not looked at yet. It looks at all processes each second anyway, so a
 /// hint that finds no room is no loss.
@@ -42,22 +46,26 @@ pub struct RecordOptions {
     pub duration: Option<Duration>,
 }
 
-/// Watches until interrupted.
+/// Watches until interrupted, and reads its configuration again when `reload` says so.
 ///
 /// # Errors
 /// The probes can't be attached, or the address can't be bound.
-pub fn run(config: &Config) -> anyhow::Result<()> {
+pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
     log::start(&config.log)?;
     runtime()?.block_on(async {
         // First what fails fast and harms nobody.
         let listener = export::bind(config.server.listen).await?;
         let exporter = Exporter::new(&config.metrics, &config.server)?;
         let mut stop = Stop::on_signals()?;
+        let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
         let session = tokio::task::block_in_place(|| Session::start(config, &exporter, None))?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");
+        let commands = session.handle.commands.clone();
+        let reloader = Reloader::new(reload, hangup, config.clone(), Arc::clone(&exporter), commands);
         let mut ended = session.ended;
         let failed = tokio::select! {
+            () = reloader.run() => None,
             () = Arc::clone(&exporter).serve(listener, stop.wait()) => None,
             failure = &mut ended => failure.ok(),
         };
@@ -125,7 +133,6 @@ struct Stop {
 impl Stop {
     /// Before anything is attached: a signal that comes meanwhile is kept.
     fn on_signals() -> anyhow::Result<Stop> {
-        use tokio::signal::unix::{SignalKind, signal};
         let context = "cannot handle signals";
         Ok(Stop {
             interrupt: signal(SignalKind::interrupt()).context(context)?,

@@ -36,6 +36,8 @@ const COUNTERS: Duration = Duration::from_secs(1);
 pub(super) enum Command {
     /// Engines came, changed or went; the first time, all that are there.
     Changes(Vec<Change>),
+    /// The configuration was read again: what of it may change takes effect.
+    Configure(Box<Config>),
     /// The watch thread panicked: nothing new would be found any more.
     Blind,
     /// The end.
@@ -133,6 +135,7 @@ impl Tap {
                         }
                         self.be_ready();
                     }
+                    Ok(Command::Configure(config)) => self.pipeline.set_scenes(config.scenes()),
                     Ok(Command::Blind) => {
                         let _ = end.send("the discovery thread panicked".to_owned());
                         return self.finish();

@@ -4,6 +4,7 @@
 
 use crate::{
     protocol::{PROTOCOLS, Protocol, RequestFacts, ResponseFacts},
+    scene::SceneFacts,
     wire::{
         encoding::{Coding, ContentDecoder, EncodingError},
         http1::ResponseHead,
@@ -36,9 +37,11 @@ impl RequestBody {
         bytes: &[u8],
         protocol: &dyn Protocol,
         facts: &mut RequestFacts,
+        scene: &mut SceneFacts,
     ) -> Result<(), Unreadable> {
         let scan = &mut self.scan;
         let mut plain = |bytes: &[u8]| {
+            scene.feed(bytes);
             scan.feed(bytes, &mut |path, value| {
                 protocol.request_field(path, &value, facts);
             });

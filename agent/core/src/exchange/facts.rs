@@ -13,6 +13,7 @@ use crate::{
     inside::Told,
     observation::{Labels, TokenDirection},
     protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
+    scene::{DEFAULT_SCENE, SceneFacts, SceneRules},
     timeline::Timeline,
     tokens::Tokens,
     wire::sse::SseItem,
@@ -21,8 +22,6 @@ use std::{borrow::Cow, sync::Arc};
 
 /// Label value of what nobody told.
 const UNKNOWN: &str = "unknown";
-/// Scene of a request that no rule names.
-const DEFAULT_SCENE: &str = "default";
 
 /// Everything but the parsers, so that they can be fed while it changes.
 #[derive(Debug)]
@@ -36,6 +35,9 @@ pub(super) struct Facts {
     /// What it was started with.
     pub(super) labels: Option<Labels>,
     pub(super) request: RequestFacts,
+    /// The rules as they were when it began, and what is known for them.
+    pub(super) scenes: Arc<SceneRules>,
+    pub(super) scene: SceneFacts,
     /// No more of the request will be seen.
     pub(super) request_ended: bool,
     /// It was seen to its end.
@@ -292,9 +294,24 @@ impl Facts {
     }
 
     pub(super) fn start_if_known(&mut self, context: &mut Context<'_>) {
-        if self.labels.is_none() && self.protocol.is_some() && self.model(context.engine).is_some() {
+        if self.labels.is_none()
+            && self.protocol.is_some()
+            && let Some(model) = self.model(context.engine)
+            && self.scene_of(model, context.engine, self.answered()).is_some()
+        {
             self.start(context);
         }
+    }
+
+    /// Nothing more of the request can matter: it was seen to its end, or is being answered.
+    fn answered(&self) -> bool {
+        self.request_ended || self.http_status.is_some()
+    }
+
+    /// Its scene, once that is certain; with `all` it is.
+    fn scene_of(&self, model: &str, engine: Option<&EngineInfo>, all: bool) -> Option<Arc<str>> {
+        let engine = engine.map(|engine| &*engine.id);
+        self.scenes.scene(&self.scene, Some(model), engine, all)
     }
 
     /// Its labels; the first time, tells that it has started.
@@ -310,10 +327,11 @@ impl Facts {
             },
             None => UNKNOWN.into(),
         };
+        let scene = self.scene_of(&model, engine, true);
         let labels = Labels {
             engine: engine.map_or_else(|| UNKNOWN.into(), |engine| engine.id.clone()),
             model,
-            scene: DEFAULT_SCENE.into(),
+            scene: scene.unwrap_or_else(|| DEFAULT_SCENE.into()),
         };
         self.labels = Some(labels.clone());
         *context.in_flight += 1;

@@ -2,7 +2,9 @@
 //!
 //! Owns: the numbers' meaning and defaults. Refuses: enforcing them (`pipeline`).
 
-use crate::{DiagnosisConfig, Nanos, capacity::DEFAULT_HALF_LIFE_NS};
+use super::Pipeline;
+use crate::{DiagnosisConfig, Nanos, SceneRules, capacity::DEFAULT_HALF_LIFE_NS};
+use std::sync::Arc;
 
 /// Bounds of the pipeline's state, and what the timeline needs to know.
 #[derive(Debug, Clone)]
@@ -27,6 +29,8 @@ pub struct PipelineConfig {
     /// Infer when the scheduler started a request where the engine does not tell; marked as
     /// [`Source::Estimate`](crate::Source::Estimate).
     pub estimates: bool,
+    /// What requests are for. Those in flight keep the rules that they began with.
+    pub scenes: Arc<SceneRules>,
 }
 
 impl Default for PipelineConfig {
@@ -41,7 +45,15 @@ impl Default for PipelineConfig {
             diagnosis: DiagnosisConfig::default(),
             capacity_half_life_ns: DEFAULT_HALF_LIFE_NS,
             estimates: true,
+            scenes: Arc::default(),
         }
+    }
+}
+
+impl Pipeline {
+    /// Other rules for the requests that begin from now on.
+    pub fn set_scenes(&mut self, scenes: Arc<SceneRules>) {
+        self.config.scenes = scenes;
     }
 }
 

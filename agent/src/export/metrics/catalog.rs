@@ -225,6 +225,14 @@ catalog! {
         "Requests and engines whose label value was replaced by other, because it was past the cap or too long."
         source "The label caps of [metrics]."
         absent "Never.";
+    CONFIG_OK: Gauge "infertap_config_ok" []
+        "Whether the configuration as it was read last is in effect (1), or was refused and the one before is (0)."
+        source "The agent, at its start and whenever the file changes or it gets SIGHUP."
+        absent "Never.";
+    CONFIG_RELOADS: Counter "infertap_config_reloads_total" ["outcome"]
+        "Times that the configuration was read again, by outcome: `applied` or `refused`."
+        source "The agent, whenever the file changes or it gets SIGHUP."
+        absent "Never.";
     EXPORT_FAILURES: Counter "infertap_export_failures_total" ["exporter"]
         "Exports that failed, by exporter."
         source "The exporters."

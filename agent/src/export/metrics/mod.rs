@@ -4,6 +4,7 @@
 //! and the meaning of a request (the core's). Durations of incomplete requests are never observed; what is not known
 //! stays absent.
 
+mod agent;
 mod capacity;
 mod catalog;
 mod children;
@@ -135,6 +136,7 @@ pub struct Metrics {
     probe_up: IntGaugeVec,
     coverage: GaugeVec,
     export_failures: IntCounterVec,
+    agent: agent::AgentMetrics,
     open_connections: IntGauge,
     wall_clock: fn() -> Option<u64>,
 }
@@ -216,6 +218,7 @@ impl Metrics {
             probe_up: gauge_vec(&registry, catalog::PROBE_UP)?,
             coverage,
             export_failures,
+            agent: agent::AgentMetrics::register(&registry)?,
             open_connections,
             wall_clock,
             families,

@@ -14,6 +14,8 @@ pub struct RequestHead {
     pub target: String,
     /// Names in lower case, values trimmed; in order. Credentials are dropped here and never leave the decoder.
     pub headers: Vec<(String, String)>,
+    /// SHA-256 of the API key that it was sent with, which itself is dropped: see [`fingerprint`](crate::scene::fingerprint).
+    pub api_key: Option<[u8; 32]>,
 }
 
 /// Facts of a response head.

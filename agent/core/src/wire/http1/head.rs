@@ -4,6 +4,7 @@
 //! buffering, and anything after the head.
 
 use super::{Expected, Head, MAX_HEADERS, RequestHead, ResponseHead, Side};
+use crate::scene;
 use memchr::{memchr_iter, memmem};
 
 /// How the body after a head is delimited.
@@ -142,6 +143,7 @@ pub(super) fn parse(side: Side, bytes: &[u8]) -> Option<(Head, BodyHeaders)> {
                 method: request.method?.to_owned(),
                 target: redact_query(request.path?),
                 headers,
+                api_key: api_key(request.headers),
             };
             Some((Head::Request(head), body))
         }
@@ -171,8 +173,22 @@ fn fields(headers: &[httparse::Header<'_>]) -> (Vec<(String, String)>, BodyHeade
     (kept, body)
 }
 
+/// The fingerprint of the API key: what follows the scheme of `Authorization`, else the first field made for keys.
+fn api_key(headers: &[httparse::Header<'_>]) -> Option<[u8; 32]> {
+    const FIELDS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+    FIELDS.iter().find_map(|field| {
+        let header = headers.iter().find(|h| h.name.eq_ignore_ascii_case(field))?;
+        let value = header.value.trim_ascii();
+        let key = match value.iter().position(|byte| *byte == b' ') {
+            Some(scheme) if *field == "authorization" => value[scheme..].trim_ascii(),
+            _ => value,
+        };
+        (!key.is_empty()).then(|| scene::fingerprint(key))
+    })
+}
+
 /// Whether a field of this (lower-case) name carries a credential.
-fn is_credential(name: &str) -> bool {
+pub(crate) fn is_credential(name: &str) -> bool {
     const EXACT: [&str; 7] = [
         "cookie",
         "cookie2",

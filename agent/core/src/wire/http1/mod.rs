@@ -19,6 +19,7 @@ use crate::Anomaly;
 use chunked::Chunked;
 pub use event::{Head, HttpEvent, RequestHead, ResponseHead};
 use head::Line;
+pub(crate) use head::is_credential;
 use search::Search;
 use std::collections::VecDeque;
 

@@ -61,8 +61,8 @@ const LITERALS: [(&[u8], Scalar<'static>); 3] = [
     (b"null", Scalar::Null),
 ];
 
-/// Push scanner. Paths are dotted, `*` stands for any array index: `choices.*.message.content`.
-#[derive(Debug)]
+/// Push scanner. Paths are dotted, `*` stands for any array index and `0` for the first: `choices.*.message.content`.
+#[derive(Debug, Clone)]
 pub struct JsonScan {
     stack: Stack,
     state: State,
@@ -90,14 +90,26 @@ impl JsonScan {
     /// # Panics
     /// As [`JsonScan::new`].
     pub fn with_limit(paths: &'static [&'static str], limit: usize) -> JsonScan {
+        JsonScan::with_stack(Stack::new(paths), paths.len(), limit)
+    }
+
+    /// As [`JsonScan::with_limit`], for paths that a configuration names.
+    ///
+    /// # Panics
+    /// As [`JsonScan::new`]: whoever reads the configuration checks that.
+    pub fn of_paths(paths: &[String], limit: usize) -> JsonScan {
+        JsonScan::with_stack(Stack::of_owned(paths), paths.len(), limit)
+    }
+
+    fn with_stack(stack: Stack, paths: usize, limit: usize) -> JsonScan {
         JsonScan {
-            stack: Stack::new(paths),
+            stack,
             state: State::Value,
             wanted: 0,
             text: Text::default(),
             number: Vec::new(),
             limit,
-            string_bytes: vec![0; paths.len()],
+            string_bytes: vec![0; paths],
             lenient: false,
         }
     }
@@ -155,6 +167,7 @@ impl JsonScan {
             return;
         }
         self.lenient = true;
+        self.stack.lost();
         match self.state {
             State::Text(then) => {
                 self.text.cut();
@@ -205,6 +218,7 @@ impl JsonScan {
                 self.state = State::Value;
             }
             (State::Comma | State::AfterLost, b',') => {
+                self.stack.next();
                 self.state = if self.stack.in_array() {
                     State::Value
                 } else {

@@ -3,30 +3,35 @@
 //! Owns: matching of keys and indices against paths, in bits. Refuses: bytes.
 
 use super::MAX_DEPTH;
+use std::borrow::Cow;
 
 /// Most parts of a path.
 const MAX_PARTS: usize = 32;
 const WORDS: usize = MAX_DEPTH / 64;
 
 /// What the paths say about one level of nesting, paths as bits.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Level {
     /// Paths whose part here is `*`.
     any: u64,
+    /// Paths whose part here is `0`: the first element.
+    first: u64,
     /// Paths whose last part is here.
     last: u64,
     /// Each different part, and the paths that have it here.
-    names: Vec<(&'static str, u64)>,
+    names: Vec<(Cow<'static, str>, u64)>,
 }
 
 /// Open containers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Stack {
     levels: Vec<Level>,
     paths: u32,
     depth: usize,
     /// Which open containers are arrays, one bit each.
     arrays: [u64; WORDS],
+    /// In which open arrays the first element is read, likewise.
+    at_first: [u64; WORDS],
     /// Paths whose first parts lead to the n-th open container; only as deep as paths go.
     inside: Vec<u64>,
     /// Paths that go on from the innermost container through the current key.
@@ -36,6 +41,16 @@ pub(super) struct Stack {
 
 impl Stack {
     pub(super) fn new(paths: &'static [&'static str]) -> Stack {
+        Stack::of(paths, Cow::Borrowed)
+    }
+
+    /// Of paths that are not part of the program.
+    pub(super) fn of_owned(paths: &[String]) -> Stack {
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        Stack::of(&paths, |part| Cow::Owned(part.to_owned()))
+    }
+
+    fn of<'p>(paths: &[&'p str], keep: impl Fn(&'p str) -> Cow<'static, str>) -> Stack {
         assert!(paths.len() <= 64, "at most 64 paths");
         let mut levels: Vec<Level> = Vec::new();
         for (index, path) in paths.iter().enumerate() {
@@ -45,12 +60,13 @@ impl Stack {
                     levels.push(Level::default());
                 }
                 let level = &mut levels[part_index];
+                level.first |= u64::from(part == "0") << index;
                 if part == "*" {
                     level.any |= 1 << index;
                 } else if let Some((_, paths)) = level.names.iter_mut().find(|(name, _)| *name == part) {
                     *paths |= 1 << index;
                 } else {
-                    level.names.push((part, 1 << index));
+                    level.names.push((keep(part), 1 << index));
                 }
                 level.last |= u64::from(part_index + 1 == count) << index;
             }
@@ -67,6 +83,7 @@ impl Stack {
             paths: paths.len() as u32,
             depth: 0,
             arrays: [0; WORDS],
+            at_first: [0; WORDS],
             key: 0,
             longest_key: longest_key.unwrap_or(0),
         }
@@ -106,7 +123,12 @@ impl Stack {
     /// Paths that go through the value about to be read.
     fn through(&self) -> u64 {
         if self.in_array() {
-            self.innermost() & self.level().map_or(0, |level| level.any)
+            let open = self.depth - 1;
+            let first = self.at_first[open / 64] & (1 << (open % 64)) != 0;
+            let here = self
+                .level()
+                .map_or(0, |level| level.any | if first { level.first } else { 0 });
+            self.innermost() & here
         } else {
             self.key
         }
@@ -135,6 +157,18 @@ impl Stack {
         };
     }
 
+    /// The next member of the innermost container comes.
+    pub(super) fn next(&mut self) {
+        if let Some(open) = self.depth.checked_sub(1) {
+            self.at_first[open / 64] &= !(1 << (open % 64));
+        }
+    }
+
+    /// Bytes are missing: nobody knows which element is read.
+    pub(super) fn lost(&mut self) {
+        self.at_first = [0; WORDS];
+    }
+
     pub(super) fn no_key(&mut self) {
         self.key = 0;
     }
@@ -153,6 +187,7 @@ impl Stack {
             self.inside.push(inside);
         }
         let bit = 1 << (self.depth % 64);
+        self.at_first[self.depth / 64] |= bit;
         if array {
             self.arrays[self.depth / 64] |= bit;
         } else {

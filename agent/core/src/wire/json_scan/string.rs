@@ -28,7 +28,7 @@ pub(super) enum StringStep {
 }
 
 /// State of one string.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Text {
     /// Bytes to keep; `None` when nobody wants the string.
     limit: Option<usize>,

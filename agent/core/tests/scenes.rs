@@ -1,0 +1,153 @@
+//! Scenes over whole conversations: when a request is told as started, and under which scene.
+
+mod support;
+
+use infertap_abi::Role;
+use infertap_core::{
+    Event, EventKind, Observation, Pipeline, PipelineConfig,
+    scene::{RuleText, SceneRules},
+};
+use std::sync::Arc;
+use support::*;
+
+fn rules(texts: &[RuleText<'_>]) -> Arc<SceneRules> {
+    let rules = texts.iter().map(|text| text.rule().expect("sound")).collect();
+    Arc::new(SceneRules::new(rules).expect("sound"))
+}
+
+fn by_app() -> Arc<SceneRules> {
+    rules(&[RuleText {
+        from: Some("body:metadata.app"),
+        ..RuleText::default()
+    }])
+}
+
+fn with(scenes: Arc<SceneRules>) -> Pipeline {
+    Pipeline::new(PipelineConfig {
+        scenes,
+        ..PipelineConfig::default()
+    })
+}
+
+fn play_with(pipeline: &mut Pipeline, conn: u64, rows: &[Row]) -> Vec<Observation> {
+    let socket = socket(conn, Role::Accepted, false);
+    let mut out = Vec::new();
+    let open = Event {
+        at: 1_000_000_000,
+        kind: EventKind::Open(socket),
+    };
+    pipeline.handle(open, &mut out);
+    out.extend(play_on(pipeline, &mut Wire::new(socket), rows));
+    check_pairing(&out);
+    out
+}
+
+/// `started S` and `finished S`, in order.
+fn told(out: &[Observation]) -> Vec<String> {
+    out.iter()
+        .filter_map(|o| match o {
+            Observation::Started(labels) => Some(format!("started {}", labels.scene)),
+            Observation::Finished(finished) => Some(format!("finished {}", finished.record.scene)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn answer() -> Vec<Row> {
+    vec![
+        (10, Out(stream_head())),
+        (20, Out(word())),
+        (30, Out(stop())),
+        (30, Out(done())),
+        (31, Out(last_chunk())),
+    ]
+}
+
+#[test]
+fn a_request_starts_when_its_scene_is_certain() {
+    let long = "x".repeat(3_000_000);
+    let body = format!(
+        r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"{long}"}}],"metadata":{{"app":"chat"}}}}"#
+    );
+    let bytes = chat(&body);
+    let (first, last) = bytes.split_at(2_000_000);
+    let mut pipeline = with(by_app());
+    let early = play_with(&mut pipeline, 1, &[(0, In(text(first)))]);
+    assert_eq!(told(&early), [""; 0], "the scene comes last");
+    let mut wire = Wire::new(socket(1, Role::Accepted, false));
+    wire.read = first.len() as u64;
+    let mut rows = vec![(1, In(text(last)))];
+    rows.extend(answer());
+    let out = play_on(&mut pipeline, &mut wire, &rows);
+    assert_eq!(told(&out), ["started chat", "finished chat"]);
+}
+
+#[test]
+fn what_the_head_decides_needs_no_body() {
+    let header = ["x-team=search".to_owned()];
+    let by_header = RuleText {
+        name: Some("search"),
+        header: &header,
+        ..RuleText::default()
+    };
+    let request = post(
+        "/v1/chat/completions",
+        "X-Team: search\r\n",
+        r#"{"model":"m","messages":[],"stream":true}"#,
+    );
+    let (first, _) = request.split_at(request.len() - 20);
+    let out = play_with(&mut with(rules(&[by_header])), 1, &[(0, In(text(first)))]);
+    assert_eq!(told(&out), ["started search"]);
+}
+
+#[test]
+fn an_answer_or_an_end_decides_without_the_rest() {
+    let request =
+        chat(r#"{"model":"m","messages":[{"role":"user","content":"hello"}],"metadata":{"app":"a"}}"#);
+    let (first, _) = request.split_at(request.len() - 30);
+    let refusal = json(
+        "413 Payload Too Large",
+        r#"{"error":{"message":"too long","code":413}}"#,
+    );
+    let rows = [(0, In(text(first))), (5, Out(refusal)), (6, Close)];
+    let out = play_with(&mut with(by_app()), 1, &rows);
+    assert_eq!(told(&out), ["started default", "finished default"]);
+    let rows = [(0, In(text(first))), (5, Eof), (6, Close)];
+    let out = play_with(&mut with(by_app()), 1, &rows);
+    assert_eq!(told(&out), ["started default", "finished default"]);
+}
+
+#[test]
+fn a_response_without_its_request_is_of_the_default_scene() {
+    let mut pipeline = with(by_app());
+    let mut wire = Wire::new(socket(1, Role::Unknown, true));
+    let rows = [(0, Out(word())), (1, Out(word())), (2, Out(done())), (3, Close)];
+    let out = play_on(&mut pipeline, &mut wire, &rows);
+    assert_eq!(told(&out), ["started default", "finished default"]);
+}
+
+#[test]
+fn other_rules_are_for_requests_that_begin_after_them() {
+    let request = || chat(r#"{"model":"m","messages":[],"stream":true,"metadata":{"app":"a","team":"t"}}"#);
+    let mut pipeline = with(by_app());
+    let head_only = request()[..60].to_vec();
+    let mut out = play_with(&mut pipeline, 1, &[(0, In(head_only.clone()))]);
+    // The head must be complete for the request to have begun.
+    let mut wire = Wire::new(socket(1, Role::Accepted, false));
+    wire.read = head_only.len() as u64;
+    let rest = request()[60..].to_vec();
+    let (head_rest, body) = rest.split_at(rest.len() - 40);
+    out.extend(play_on(&mut pipeline, &mut wire, &[(1, In(text(head_rest)))]));
+    pipeline.set_scenes(rules(&[RuleText {
+        from: Some("body:metadata.team"),
+        ..RuleText::default()
+    }]));
+    let mut rows = vec![(2, In(text(body)))];
+    rows.extend(answer());
+    out.extend(play_on(&mut pipeline, &mut wire, &rows));
+    assert_eq!(told(&out), ["started a", "finished a"]);
+    let mut rows = vec![(0, In(request()))];
+    rows.extend(answer());
+    let out = play_with(&mut pipeline, 2, &rows);
+    assert_eq!(told(&out), ["started t", "finished t"]);
+}

@@ -1,0 +1,48 @@
+//! What takes effect while the agent runs.
+//!
+//! Owns: the list of sections that may change under it. Refuses: reading again (`run`'s).
+
+use super::Config;
+use toml::Table;
+
+/// Sections that take effect at once; all others at the next start.
+pub const LIVE: &[&str] = &["scene"];
+
+impl Config {
+    /// Sections in which `new` differs and which take effect at the next start only.
+    pub fn needs_restart(&self, new: &Config) -> Vec<String> {
+        let (Ok(old), Ok(new)) = (Table::try_from(self), Table::try_from(new)) else {
+            return Vec::new();
+        };
+        let changed = new.iter().filter(|(name, value)| old.get(*name) != Some(*value));
+        changed
+            .map(|(name, _)| name.clone())
+            .filter(|name| !LIVE.contains(&name.as_str()))
+            .collect()
+    }
+
+    /// Takes over the sections that take effect at once.
+    pub fn take_live(&mut self, new: &Config) {
+        self.scene.clone_from(&new.scene);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{SECTIONS, SceneConfig};
+
+    #[test]
+    fn what_cannot_change_while_the_agent_runs_is_named() {
+        assert!(LIVE.iter().all(|live| SECTIONS.iter().any(|s| s.name == *live)));
+        let (mut old, mut new) = (Config::default(), Config::default());
+        new.scene.push(SceneConfig::default());
+        new.metrics.max_scenes = 7;
+        assert_eq!(old.needs_restart(&new), ["metrics"]);
+        old.take_live(&new);
+        assert_eq!(old.scene, new.scene);
+        assert_eq!(old.needs_restart(&new), ["metrics"], "it is still not in effect");
+        new.metrics = old.metrics.clone();
+        assert_eq!(old, new);
+    }
+}
