@@ -9,3 +9,4 @@ pub mod export;
 pub mod probe;
 pub mod recording;
 pub mod run;
+pub mod sampler;

@@ -3,10 +3,11 @@
 //! Owns: the facts as they come in. Refuses: how they were read (the agent's sampler and probes).
 
 use crate::Nanos;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One reading of one GPU, or of one MIG instance of it. [`Event::at`](crate::Event::at) is when it was taken.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuReading {
     /// UUID, as NVML prints it: `GPU-…` or `MIG-…`.
     pub uuid: Arc<str>,
@@ -27,7 +28,7 @@ pub struct GpuReading {
 }
 
 /// The share of time in which any kernel ran, over the time up to `end` from the sample before it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BusySample {
     /// End of the sampled time.
     pub end: Nanos,
@@ -36,7 +37,7 @@ pub struct BusySample {
 }
 
 /// A process that uses a GPU.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GpuProcess {
     /// Process (thread group), initial PID namespace.
     pub tgid: u32,

@@ -219,6 +219,13 @@ impl Pipeline {
         }
     }
 
+    /// The engine that a process is of.
+    pub fn engine_of(&self, tgid: u32) -> Option<std::sync::Arc<str>> {
+        self.engines
+            .of(tgid)
+            .map(|engine| std::sync::Arc::clone(&engine.id))
+    }
+
     fn open(&mut self, socket: Socket, at: Nanos, out: &mut Vec<Observation>) {
         // An id that is opened again can only be one whose end was lost.
         if let Some(slot) = self.connections.slot(socket.conn) {

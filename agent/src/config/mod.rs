@@ -32,6 +32,7 @@ pub use validate::Invalid;
 use crate::config_section;
 use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
+use crate::sampler::nvml::GpuConfig;
 use serde::{Deserialize, Serialize};
 
 /// Where the file is looked for when none is named; it need not be there.
@@ -51,6 +52,8 @@ pub struct Config {
     pub discover: DiscoverConfig,
     /// What is asked of engines beyond their clients' sockets.
     pub engine: EngineConfig,
+    /// What is read of GPUs.
+    pub gpu: GpuConfig,
     /// Where requests' time goes.
     pub diagnosis: DiagnosisSection,
     /// What requests are for.
@@ -105,6 +108,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<DiscoverConfig>("discover"),
     SectionInfo::list_of::<RuleConfig>("discover.rule", RuleConfig::EXAMPLE),
     SectionInfo::of::<EngineConfig>("engine"),
+    SectionInfo::of::<GpuConfig>("gpu"),
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::of::<MetricsConfig>("metrics"),

@@ -57,6 +57,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
     let sections = [
         config.server.invalid(),
         config.discover.invalid(),
+        config.gpu.invalid(),
         config.diagnosis.invalid(),
         super::scene::rules(&config.scene).err().unwrap_or_default(),
         config.metrics.invalid(),

@@ -3,6 +3,7 @@
 //! Owns: [`Exporter`], which the agent's loop feeds and the HTTP server reads. Refuses: deciding what was observed (the
 //! core's) and deciding when the agent is ready (`run`'s).
 
+mod gpus;
 pub mod http;
 pub mod metrics;
 mod recent;
@@ -11,6 +12,8 @@ pub use http::{BindError, ServerConfig, bind};
 pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
 
+use crate::sampler::nvml::GpuView;
+use gpus::Gpus;
 use infertap_core::{EngineInfo, Observation, capacity::CapacityReport, observation::EngineLoad};
 use metrics::{MetricsError, lock};
 use serde::Serialize;
@@ -47,6 +50,8 @@ pub struct EngineStatus {
     pub coverage: BTreeMap<&'static str, bool>,
     /// How busy it is, where its scheduler tells, as it told last.
     pub load: Option<EngineLoad>,
+    /// GPUs that its processes are on, by their short names; empty where none is known.
+    pub gpus: Vec<Arc<str>>,
     /// How long its requests wait, by how many it has, and where queueing begins; absent before the first that ended.
     pub capacity: Option<Arc<CapacityReport>>,
 }
@@ -58,6 +63,7 @@ pub struct Exporter {
     metrics: Metrics,
     recent: Recent,
     engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
+    gpus: Mutex<Arc<Gpus>>,
     readiness: Mutex<Readiness>,
     notes: Mutex<BTreeMap<Note, String>>,
 }
@@ -72,6 +78,7 @@ impl Exporter {
             metrics: Metrics::new(metrics)?,
             recent: Recent::new(server.recent_requests),
             engines: Mutex::default(),
+            gpus: Mutex::default(),
             readiness: Mutex::new(Readiness {
                 ready: false,
                 reasons: vec!["starting: probes are not attached yet".to_owned()],
@@ -121,6 +128,7 @@ impl Exporter {
                 info: Arc::clone(info),
                 coverage: BTreeMap::new(),
                 load: None,
+                gpus: Vec::new(),
                 capacity: None,
             });
     }
@@ -142,6 +150,26 @@ impl Exporter {
     /// Engines that are up, by id.
     pub fn engines(&self) -> Vec<EngineStatus> {
         lock(&self.engines).values().cloned().collect()
+    }
+
+    /// GPUs were read; `engine_of` tells whose a process is.
+    pub fn gpus_read(&self, view: &Arc<GpuView>, engine_of: &dyn Fn(u32) -> Option<Arc<str>>) {
+        let gpus = Gpus::new(Arc::clone(view), engine_of);
+        self.metrics.gpus(Arc::clone(view), gpus.engines_on_gpus());
+        let mut of_engines = gpus.of_engines();
+        for (id, engine) in lock(&self.engines).iter_mut() {
+            let names = of_engines.remove(id).unwrap_or_default();
+            if names != engine.gpus {
+                self.metrics.engine_gpus(id, &names.join(","));
+                engine.gpus = names;
+            }
+        }
+        *lock(&self.gpus) = Arc::new(gpus);
+    }
+
+    /// The last picture of all GPUs.
+    pub(crate) fn gpus(&self) -> Arc<Gpus> {
+        Arc::clone(&lock(&self.gpus))
     }
 
     /// Requests that ended lately.

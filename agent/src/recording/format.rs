@@ -11,6 +11,7 @@
 //! Integers are little-endian. The first frame is the header, the last the end marker; a file without an end marker
 //! was cut short. Frame types from [`SKIPPABLE`] up may be added without a new format version: readers skip them.
 
+use infertap_core::gpu::GpuReading;
 use infertap_core::{EngineInfo, Nanos};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -36,6 +37,8 @@ const DROPS: u8 = 5;
 const LOST: u8 = 6;
 /// Type of the end marker.
 pub(super) const END: u8 = 7;
+/// Came after the first release of the format, so readers from before skip it.
+const GPU: u8 = 0x80;
 
 /// What a recording says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +111,13 @@ pub enum Frame<'a> {
         /// Their bytes.
         bytes: u64,
     },
+    /// A GPU was read.
+    Gpu {
+        /// When.
+        at: Nanos,
+        /// What.
+        reading: Arc<GpuReading>,
+    },
     /// The recording was ended properly.
     End(Totals),
 }
@@ -122,6 +132,12 @@ struct EngineUpBody {
 struct EngineDownBody {
     at: Nanos,
     engine: Arc<str>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GpuBody {
+    at: Nanos,
+    reading: Arc<GpuReading>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -189,6 +205,13 @@ impl Frame<'_> {
                     bytes: *bytes,
                 }),
             ),
+            Frame::Gpu { at, reading } => json(
+                GPU,
+                serde_json::to_vec(&GpuBody {
+                    at: *at,
+                    reading: Arc::clone(reading),
+                }),
+            ),
             Frame::End(totals) => json(END, serde_json::to_vec(totals)),
         };
         built.is_some_and(|(kind, bytes)| push(kind, &bytes, out))
@@ -229,8 +252,15 @@ impl Frame<'_> {
                     bytes: body.bytes,
                 }
             }
+            GPU => {
+                let body: GpuBody = serde_json::from_slice(payload).map_err(bad("GPU"))?;
+                Frame::Gpu {
+                    at: body.at,
+                    reading: body.reading,
+                }
+            }
             END => Frame::End(serde_json::from_slice(payload).map_err(bad("end"))?),
-            SKIPPABLE.. => return Ok(None),
+            _ if kind >= SKIPPABLE => return Ok(None),
             _ => return Err(format!("unknown frame type {kind}")),
         };
         Ok(Some(frame))
@@ -297,6 +327,23 @@ mod tests {
             at: 11,
             reason: "ring_full".into(),
             count: 3,
+        });
+        round_trip(&Frame::Gpu {
+            at: 12,
+            reading: Arc::new(GpuReading {
+                uuid: "GPU-1".into(),
+                parent: None,
+                since: Some(2),
+                energy_j: Some(1.5),
+                busy: vec![infertap_core::gpu::BusySample { end: 12, ratio: 0.25 }],
+                memory_used: Some(u64::MAX),
+                memory_total: None,
+                processes: Some(vec![infertap_core::gpu::GpuProcess {
+                    tgid: 7,
+                    memory: None,
+                    sm: Some(0.5),
+                }]),
+            }),
         });
         round_trip(&Frame::Lost { records: 1, bytes: 2 });
         round_trip(&Frame::End(Totals {

@@ -87,6 +87,10 @@ pub fn replay(
                 at,
                 kind: EventKind::EngineDown { engine },
             },
+            Frame::Gpu { at, reading } => Event {
+                at,
+                kind: EventKind::Gpu(reading),
+            },
             Frame::Drops { reason, count: n, .. } => {
                 sink(Replayed::Dropped {
                     reason: &reason,

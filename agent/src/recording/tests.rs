@@ -48,6 +48,7 @@ fn owned(frame: Frame<'_>) -> Frame<'static> {
         Frame::EngineDown { at, engine } => Frame::EngineDown { at, engine },
         Frame::Drops { at, reason, count } => Frame::Drops { at, reason, count },
         Frame::Lost { records, bytes } => Frame::Lost { records, bytes },
+        Frame::Gpu { at, reading } => Frame::Gpu { at, reading },
         Frame::End(totals) => Frame::End(totals),
     }
 }

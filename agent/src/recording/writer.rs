@@ -8,6 +8,7 @@ use super::blank::Blanker;
 use super::format::{Frame, RecordingHeader, Totals, preamble};
 use crate::clock::monotonic_ns;
 use infertap_abi::{HEADER_LEN, RecordHeader};
+use infertap_core::gpu::GpuReading;
 use infertap_core::{EngineInfo, Nanos};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -64,6 +65,7 @@ enum Message {
     EngineUp { at: Nanos, engine: Arc<EngineInfo> },
     EngineDown { at: Nanos, engine: Arc<str> },
     Drops { at: Nanos, reason: String, count: u64 },
+    Gpu { at: Nanos, reading: Arc<GpuReading> },
     Finish,
 }
 
@@ -168,6 +170,14 @@ impl Recorder {
                 count,
             });
         }
+    }
+
+    /// A GPU was read.
+    pub fn gpu(&self, at: Nanos, reading: &Arc<GpuReading>) {
+        self.send(Message::Gpu {
+            at,
+            reading: Arc::clone(reading),
+        });
     }
 
     /// Raw records that were not written so far because the writer was too far behind or had failed.
@@ -286,6 +296,7 @@ impl Writer {
                 self.totals.dropped += count;
                 self.sink.frame(&Frame::Drops { at, reason, count })
             }
+            Message::Gpu { at, reading } => self.sink.frame(&Frame::Gpu { at, reading }),
             Message::Finish => Ok(()),
         }
     }

@@ -8,7 +8,7 @@
 //!                   ▲      │
 //!      what to watch│      │who executed a program
 //!                   │      ▼
-//!                  watch thread: procfs
+//!                  watch thread: procfs          GPU sampler ──readings──▶ tap thread
 //! ```
 
 mod log;
@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::export::{self, Exporter};
 use crate::probe::{ProbeOptions, Probes};
 use crate::recording::{Recorder, RecorderOptions};
+use crate::sampler::nvml::{NvmlMode, NvmlOpener, Sampler, Timing};
 use anyhow::Context as _;
 pub use reload::Reload;
 use reload::Reloader;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tap::{Command, Tap};
+use tap::{Command, GpuOutput, Tap};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Programs executed that the watch thread has not looked at yet. It looks at all processes each second anyway, so a
@@ -159,6 +160,7 @@ struct Handle {
     commands: std::sync::mpsc::Sender<Command>,
     tap: JoinHandle<Option<Recorder>>,
     watch: JoinHandle<()>,
+    gpus: Option<Sampler>,
     stop_watch: std::sync::mpsc::SyncSender<watch::Hint>,
 }
 
@@ -208,11 +210,13 @@ impl Session {
         let tap = thread("infertap-tap", move || tap.run(&inbox, end))?;
         let watcher = watch::Watcher::new(config.discover.clone(), commands.clone());
         let watch = thread("infertap-watch", move || watcher.run(&hint_inbox))?;
+        let gpus = sample_gpus(config, exporter, &commands)?;
         Ok(Session {
             handle: Handle {
                 commands,
                 tap,
                 watch,
+                gpus,
                 stop_watch: hints,
             },
             ended,
@@ -223,7 +227,10 @@ impl Session {
 impl Handle {
     /// Ends the threads and detaches; gives the recorder back.
     fn finish(self) -> anyhow::Result<Option<Recorder>> {
-        // Either may have ended already; then there is nobody to tell.
+        // Each may have ended already; then there is nobody to tell.
+        if let Some(gpus) = self.gpus {
+            gpus.stop();
+        }
         let _ = self.stop_watch.send(watch::Hint::Stop);
         let _ = self.commands.send(Command::Stop);
         self.watch
@@ -233,6 +240,27 @@ impl Handle {
             .join()
             .map_err(|_| anyhow::anyhow!("the event thread panicked"))
     }
+}
+
+/// Starts reading GPUs, unless the configuration says no.
+fn sample_gpus(
+    config: &Config,
+    exporter: &Arc<Exporter>,
+    commands: &std::sync::mpsc::Sender<Command>,
+) -> anyhow::Result<Option<Sampler>> {
+    let gpu = &config.gpu;
+    if gpu.nvml == NvmlMode::Off {
+        return Ok(None);
+    }
+    let output = GpuOutput {
+        commands: commands.clone(),
+        exporter: Arc::clone(exporter),
+    };
+    let timing = Timing::new(gpu.period.duration());
+    let opener = Box::new(NvmlOpener::new(gpu));
+    Sampler::start(opener, timing, gpu.nvml == NvmlMode::On, Box::new(output))
+        .map(Some)
+        .context("cannot start reading GPUs")
 }
 
 fn thread<T: Send + 'static>(

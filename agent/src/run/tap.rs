@@ -4,7 +4,10 @@
 //! for the ring.
 
 mod calls;
+mod gpu;
 mod watched;
+
+pub(super) use gpu::GpuOutput;
 
 use super::watch::Hint;
 use crate::clock::monotonic_ns;
@@ -38,6 +41,8 @@ pub(super) enum Command {
     Changes(Vec<Change>),
     /// The configuration was read again: what of it may change takes effect.
     Configure(Box<Config>),
+    /// GPUs were read.
+    Gpu(Box<crate::sampler::nvml::GpuUpdate>),
     /// The watch thread panicked: nothing new would be found any more.
     Blind,
     /// The end.
@@ -136,6 +141,7 @@ impl Tap {
                         self.be_ready();
                     }
                     Ok(Command::Configure(config)) => self.pipeline.set_scenes(config.scenes()),
+                    Ok(Command::Gpu(update)) => self.gpus(*update),
                     Ok(Command::Blind) => {
                         let _ = end.send("the discovery thread panicked".to_owned());
                         return self.finish();

@@ -4,7 +4,7 @@
 //! no request from outside makes the agent touch a file, a process or an engine.
 
 use super::{Limits, negotiate::negotiate};
-use crate::export::{EngineStatus, Exporter, Filter, metrics::Format};
+use crate::export::{EngineStatus, Exporter, Filter, gpus::Answer as GpusAnswer, metrics::Format};
 use axum::{
     Json, Router,
     body::Bytes,
@@ -35,6 +35,7 @@ infertap: a tap on LLM inference
 /healthz           the agent is alive
 /readyz            the agent observes what it should; 503 and why when not
 /api/v1/engines    inference engines found on this host
+/api/v1/gpus       NVIDIA GPUs: last reading, processes and engines, what is not supported
 /api/v1/requests   requests that ended lately, newest first: ?limit=N&engine=&model=&scene=&status=
 ";
 
@@ -104,6 +105,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/healthz", get(|| async { Json(Health { status: "alive" }) }))
         .route("/readyz", get(readyz))
         .route("/api/v1/engines", get(engines))
+        .route("/api/v1/gpus", get(gpus))
         .route("/api/v1/requests", get(requests))
         .fallback(|uri: Uri| async move {
             Problem(
@@ -179,6 +181,10 @@ async fn engines(State(app): State<Arc<App>>) -> Json<Engines> {
     Json(Engines {
         engines: app.exporter.engines(),
     })
+}
+
+async fn gpus(State(app): State<Arc<App>>) -> Response {
+    Json(GpusAnswer::new(&app.exporter.gpus())).into_response()
 }
 
 #[derive(Serialize)]

@@ -3,6 +3,8 @@
 //! Owns: the list; metrics are registered from it and `docs/metrics.md` is rendered from it, so neither can drift.
 //! Refuses: values.
 
+use std::sync::LazyLock;
+
 /// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -43,7 +45,9 @@ pub struct Definition {
 }
 
 /// Units that a metric's name may end with (before `_total`).
-const UNITS: [&str; 4] = ["seconds", "bytes", "tokens", "ratio"];
+const UNITS: [&str; 8] = [
+    "seconds", "bytes", "tokens", "ratio", "joules", "watts", "celsius", "hertz",
+];
 
 /// The unit in a family name (without `_total`): its last word when that is a unit.
 pub(super) fn unit(family: &str) -> Option<&'static str> {
@@ -54,7 +58,7 @@ pub(super) fn unit(family: &str) -> Option<&'static str> {
 }
 
 macro_rules! catalog {
-    ($($id:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal source $source:literal absent $absent:literal;)*) => {
+    ($(#[$doc:meta])* $vis:vis const $list:ident; $($id:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal source $source:literal absent $absent:literal;)*) => {
         $(
             #[doc = $help]
             pub(crate) const $id: &Definition = &Definition {
@@ -67,12 +71,22 @@ macro_rules! catalog {
             };
         )*
 
-        /// Every metric, in the order of the reference.
-        pub const CATALOG: &[&Definition] = &[$($id),*];
+        $(#[$doc])*
+        $vis const $list: &[&Definition] = &[$($id),*];
     };
 }
 
+mod gpu;
+
+pub(super) use gpu::*;
+
+/// Every metric, in the order of the reference.
+pub static CATALOG: LazyLock<Vec<&'static Definition>> =
+    LazyLock::new(|| [REQUESTS_AND_AGENT, gpu::GPUS].concat());
+
 catalog! {
+    /// Of requests, engines, and the agent itself.
+    const REQUESTS_AND_AGENT;
     REQUESTS: Counter "llm_requests_total" ["model", "scene", "status"]
         "Requests that ended, by how they ended."
         source "The exchange on the socket: response status, errors inside a stream, who closed first, what was lost."
@@ -269,7 +283,9 @@ mod tests {
                 "{name}"
             );
             assert!(
-                name.starts_with("llm_") || name.starts_with("infertap_"),
+                ["llm_", "infertap_", "gpu_"]
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix)),
                 "{name}"
             );
             assert!(

@@ -64,6 +64,7 @@ pub(super) struct Families {
     pub(super) overflow_model: IntCounter,
     pub(super) overflow_scene: IntCounter,
     pub(super) overflow_engine: IntCounter,
+    pub(super) overflow_xid: IntCounter,
 }
 
 impl Families {
@@ -129,6 +130,7 @@ impl Families {
             overflow_model: overflow.with_label_values(&["model"]),
             overflow_scene: overflow.with_label_values(&["scene"]),
             overflow_engine: overflow.with_label_values(&["engine"]),
+            overflow_xid: overflow.with_label_values(&["xid"]),
         })
     }
 }

@@ -117,6 +117,11 @@ pub(crate) fn descriptive(raw: &str) -> String {
     raw.chars().take(MAX_VALUE_BYTES / 4).map(underscored).collect()
 }
 
+/// A label value of a device: bounded and without control characters.
+pub(super) fn clean_value(raw: &str) -> String {
+    raw.chars().take(MAX_VALUE_BYTES).map(underscored).collect()
+}
+
 fn underscored(c: char) -> char {
     if c.is_control() { '_' } else { c }
 }

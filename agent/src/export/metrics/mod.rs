@@ -11,6 +11,7 @@ mod children;
 mod config;
 mod families;
 mod golden;
+mod gpu;
 mod histogram;
 mod inside;
 mod labels;
@@ -27,6 +28,7 @@ pub use labels::{Admitted, Capper, OTHER, UNKNOWN};
 pub use reference::reference;
 pub use values::AgentLoss;
 
+pub(crate) use gpu::EngineOnGpu;
 pub(crate) use histogram::lock;
 
 use families::Families;
@@ -138,6 +140,7 @@ pub struct Metrics {
     export_failures: IntCounterVec,
     agent: agent::AgentMetrics,
     open_connections: IntGauge,
+    gpus: gpu::GpuCollector,
     wall_clock: fn() -> Option<u64>,
 }
 
@@ -199,6 +202,8 @@ impl Metrics {
         registry.register(Box::new(coverage.clone()))?;
         let open_connections = IntGauge::with_opts(options(catalog::OPEN_CONNECTIONS))?;
         registry.register(Box::new(open_connections.clone()))?;
+        let gpus = gpu::GpuCollector::new()?;
+        registry.register(Box::new(gpus.clone()))?;
         let abi = infertap_abi::VERSION.to_string();
         gauge_vec(&registry, catalog::BUILD_INFO)?
             .with_label_values(&[env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, &abi])
@@ -220,6 +225,7 @@ impl Metrics {
             export_failures,
             agent: agent::AgentMetrics::register(&registry)?,
             open_connections,
+            gpus,
             wall_clock,
             families,
             registry,

@@ -9,6 +9,7 @@ use super::{
     labels::UNKNOWN,
     values::{self, AgentLoss},
 };
+use crate::sampler::nvml::{Fault, Reason};
 use infertap_abi::DropReason;
 use infertap_core::{Anomaly, Cause, Status, observation::StepKind};
 use std::fmt::Write;
@@ -43,6 +44,7 @@ pub fn reference() -> String {
 fn render(out: &mut String) -> std::fmt::Result {
     for (title, prefix) in [
         ("Requests and engines", "llm_"),
+        ("GPUs", "gpu_"),
         ("The agent itself", "infertap_"),
     ] {
         writeln!(
@@ -93,6 +95,7 @@ fn render(out: &mut String) -> std::fmt::Result {
 | `model` | {model} | `metrics.max_models` |
 | `scene` | {scene} | `metrics.max_scenes` |
 | `engine` | {engine} at one time | `metrics.max_engines` |
+| `xid` | 64 a GPU | none |
 
 The first values up to the cap keep their names, served models of discovered engines as soon as the engine is found.
 Later ones, and any longer than 256 bytes, become `other`; an empty one is `unknown`. Each request and engine so renamed
@@ -126,7 +129,9 @@ fn values(out: &mut String) -> std::fmt::Result {
     let anomalies = Anomaly::ALL.map(|kind| (kind.as_str(), values::anomaly(kind)));
     let steps = StepKind::ALL.map(|kind| (kind.as_str(), values::step_kind(kind)));
     let unknown = [(UNKNOWN, values::UNKNOWN_STEP)];
-    let tables: [(&str, &[Rows<'_>]); 7] = [
+    let reasons = Reason::ALL.map(|reason| (reason.as_str(), reason.meaning()));
+    let faults = Fault::ALL.map(|fault| (fault.as_str(), fault.meaning()));
+    let tables: [(&str, &[Rows<'_>]); 9] = [
         ("`status` of `llm_requests_total`", &[&statuses]),
         ("`cause` of `llm_bottleneck_total`", &[&causes]),
         (
@@ -143,6 +148,8 @@ fn values(out: &mut String) -> std::fmt::Result {
             &[&values::TOKENIZER_CALLS],
         ),
         ("`kind` of `infertap_anomalies_total`", &[&anomalies]),
+        ("`reason` of `gpu_throttle_seconds_total`", &[&reasons]),
+        ("`error` of `infertap_gpu_errors_total`", &[&faults]),
     ];
     writeln!(out, "\n## Label values")?;
     for (title, rows) in tables {

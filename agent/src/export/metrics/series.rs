@@ -48,6 +48,8 @@ pub(super) struct State {
     last: Option<(Labels, usize)>,
     /// Label values of each engine's `llm_engine_info`, by id.
     infos: HashMap<Arc<str>, Vec<String>>,
+    /// GPUs of each engine, by id.
+    gpus: HashMap<Arc<str>, String>,
     /// Aspects of each engine's `infertap_engine_coverage`, by label value.
     coverage: HashMap<Arc<str>, BTreeSet<&'static str>>,
 }
@@ -71,6 +73,7 @@ impl State {
             series: Vec::new(),
             last: None,
             infos: HashMap::new(),
+            gpus: HashMap::new(),
             coverage: HashMap::new(),
         }
     }
@@ -281,19 +284,43 @@ impl State {
             text(&info.container),
             text(&info.pod_uid),
             String::new(),
-            String::new(),
+            self.gpus.get(&info.id).cloned().unwrap_or_default(),
         ];
+        self.set_info(families, &info.id, values);
+    }
+
+    fn set_info(&mut self, families: &Families, id: &Arc<str>, values: Vec<String>) {
         families.info.with_label_values(&values).set(1);
-        if let Some(old) = self.infos.insert(Arc::clone(&info.id), values.clone())
-            && old != values
+        if self.infos.get(id).is_none_or(|old| *old != values)
+            && let Some(old) = self.infos.insert(Arc::clone(id), values)
         {
             // It was set by the same engine before, so a failure to find it is no news.
             let _ = families.info.remove_label_values(&old);
         }
     }
 
+    /// An engine that is up has its processes on these GPUs.
+    pub(super) fn engine_gpus(&mut self, families: &Families, id: &Arc<str>, gpus: &str) {
+        if let Some(mut values) = self.infos.get(id).cloned()
+            && let Some(label) = values.last_mut()
+        {
+            gpus.clone_into(label);
+            self.gpus.insert(Arc::clone(id), gpus.to_owned());
+            self.set_info(families, id, values);
+        }
+    }
+
+    /// The label value of an engine, or of what is none.
+    pub(super) fn engine_label(&self, id: &Arc<str>) -> Arc<str> {
+        match &**id {
+            OTHER | UNKNOWN => Arc::clone(id),
+            _ => self.engines.get(id).unwrap_or_else(|| OTHER.into()),
+        }
+    }
+
     /// Ends an engine's series; returns the coverage series that end with it (engine, aspect).
     pub(super) fn engine_down(&mut self, families: &Families, id: &str) -> Vec<(Arc<str>, &'static str)> {
+        self.gpus.remove(id);
         if let Some(values) = self.infos.remove(id) {
             // As in `engine_up`.
             let _ = families.info.remove_label_values(&values);

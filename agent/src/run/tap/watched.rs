@@ -67,7 +67,7 @@ impl Tap {
     }
 
     /// Tells the core what the agent itself found out.
-    fn tell(&mut self, at: u64, kind: EventKind<'_>) {
+    pub(super) fn tell(&mut self, at: u64, kind: EventKind<'_>) {
         self.exporter.metrics().event(&kind);
         self.pipeline.handle(Event { at, kind }, &mut self.observations);
     }

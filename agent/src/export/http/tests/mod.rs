@@ -3,6 +3,7 @@
 mod limits;
 
 use super::*;
+use crate::export::gpus::tests::{gpu, picture};
 use crate::export::{
     MetricsConfig,
     metrics::tests::{
@@ -164,6 +165,38 @@ async fn metrics_come_in_the_format_asked_for() {
 }
 
 #[tokio::test]
+async fn gpus_are_told_with_the_engines_on_them() {
+    let server = server().await;
+    assert_eq!(
+        get(server.address, "/api/v1/gpus").await.json(),
+        json!({"nvml": {"state": "off", "driver_version": null, "nvml_version": null}, "gpus": []})
+    );
+    server.exporter.engine_up(&Arc::new(engine("vllm-8000", 100)));
+    let view = picture(vec![gpu("0"), gpu("1")]);
+    let of = |pid| (pid == 100).then(|| "vllm-8000".into());
+    server.exporter.gpus_read(&view, &of);
+    let gpus = get(server.address, "/api/v1/gpus").await.json();
+    assert_eq!(gpus["gpus"][1]["processes"][0]["engine"], "vllm-8000");
+    let engines = get(server.address, "/api/v1/engines").await.json();
+    assert_eq!(engines["engines"][0]["gpus"], json!(["0", "1"]));
+    let metrics = get(server.address, "/metrics").await.body;
+    for line in [
+        r#"gpu_process_memory_bytes{engine="vllm-8000",gpu="1"} 1000"#,
+        r#"gpu_process_memory_bytes{engine="other",gpu="0"} 570"#,
+        r#"gpu_xid_errors_total{gpu="0",uuid="GPU-0",xid="79"} 1"#,
+        r#"gpus="0,1""#,
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    server.exporter.gpus_read(&picture(Vec::new()), &of);
+    let metrics = get(server.address, "/metrics").await.body;
+    assert!(
+        !metrics.contains("\ngpu_") && metrics.contains(r#"gpus="""#),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
 async fn engines_come_and_go() {
     let server = server().await;
     assert_eq!(
@@ -187,7 +220,7 @@ async fn engines_come_and_go() {
             "id": "vllm-8000", "kind": "llama_cpp", "model": "smollm2", "version": "b6000", "pid": 9, "pids": [9],
             "ports": [8080], "container": null, "pod_uid": null, "coverage": {"socket": true, "tls": false},
             "load": {"running": 2, "waiting": 3, "kv_cache_usage": 0.25},
-            "capacity": null,
+            "gpus": [], "capacity": null,
         })
     );
     server

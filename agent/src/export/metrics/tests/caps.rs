@@ -28,6 +28,7 @@ fn ten_thousand_models_make_the_cap_and_other() {
             r#"infertap_label_overflow_total{label="engine"} 0"#,
             r#"infertap_label_overflow_total{label="model"} 9900"#,
             r#"infertap_label_overflow_total{label="scene"} 0"#,
+            r#"infertap_label_overflow_total{label="xid"} 0"#,
         ]
     );
 }
@@ -50,6 +51,7 @@ fn scenes_and_engines_are_capped_too() {
             r#"infertap_label_overflow_total{label="engine"} 272"#,
             r#"infertap_label_overflow_total{label="model"} 0"#,
             r#"infertap_label_overflow_total{label="scene"} 150"#,
+            r#"infertap_label_overflow_total{label="xid"} 0"#,
         ]
     );
 }

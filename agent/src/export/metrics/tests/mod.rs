@@ -6,6 +6,7 @@ pub(crate) mod engines;
 mod exposition;
 
 use super::*;
+use crate::export::gpus::tests::{gpu, picture};
 use engines::{engine_report, engine_step};
 use expect_test::expect;
 use infertap_core::{
@@ -150,6 +151,8 @@ fn exercised(metrics: Metrics) -> Metrics {
     observations.push(Observation::Step(Box::new(step)));
     observations.push(diagnosis::capacity("llama_cpp-8080", Some(4)));
     metrics.apply_all(&observations);
+    let gpus = crate::export::gpus::Gpus::new(picture(vec![gpu("0")]), &|_| Some("llama_cpp-8080".into()));
+    metrics.gpus(Arc::clone(&gpus.view), gpus.engines_on_gpus());
     metrics
 }
 
