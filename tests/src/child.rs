@@ -77,6 +77,11 @@ impl Child {
         self.process.stdout.take()
     }
 
+    /// Its standard input, where it was piped and not taken yet.
+    pub fn take_stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.process.stdin.take()
+    }
+
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none()

@@ -15,7 +15,6 @@ use crate::{
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::{
-    collections::BTreeSet,
     fs,
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
@@ -150,7 +149,7 @@ pub(super) fn run(options: &Options) -> Result<Run> {
     thread::sleep(Duration::from_secs(1));
     let after = engine_metrics(&engine)?;
     let (hooks, no_hooks) = (hooks.finish(truths.len())?, no_hooks.finish(truths.len())?);
-    stop_engine(engine);
+    engine.stop();
     let account = fs::read(&account).with_context(|| format!("can't read {}", account.display()))?;
     Ok(Run {
         truths,
@@ -192,35 +191,4 @@ fn start_engine(options: &Options, account: &PathBuf) -> Result<Engine> {
 
 fn engine_metrics(engine: &Engine) -> Result<Exposition> {
     Exposition::parse(&http::get(&engine.address, "/metrics")?.body)
-}
-
-/// Ends the engine with its child processes: vLLM's engine core can outlive a front end that is ended.
-fn stop_engine(engine: Engine) {
-    let processes = descendants(engine.pid());
-    engine.stop();
-    for process in processes {
-        // SAFETY: a plain system call. Children that have ended with their parent are gone; a process id is not used
-        // again within the moment that passed.
-        unsafe { libc::kill(process as i32, libc::SIGKILL) };
-    }
-}
-
-/// All processes below this one.
-fn descendants(root: u32) -> BTreeSet<u32> {
-    let mut found = BTreeSet::new();
-    let mut open = vec![root];
-    while let Some(process) = open.pop() {
-        let tasks = fs::read_dir(format!("/proc/{process}/task"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        for task in tasks {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let children = children
-                .split_whitespace()
-                .filter_map(|pid| pid.parse::<u32>().ok());
-            open.extend(children.filter(|pid| found.insert(*pid)));
-        }
-    }
-    found
 }

@@ -6,9 +6,10 @@
 //! Owns: finding the threads that compute, by what they use during a generation, and placing them. Refuses: the engine's
 //! other threads (they read requests and write responses, and should run wherever there is room).
 
+use super::processes::processor_ticks;
 use crate::clock;
-use anyhow::{Context, Result, ensure};
-use std::{collections::BTreeMap, fs};
+use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
 
 /// Share of an engine's processor time during a generation from which a thread counts as computing.
 const SHARE: f64 = 0.4;
@@ -16,9 +17,9 @@ const SHARE: f64 = 0.4;
 /// Pins the threads of `root` and its descendants that compute during `generation` to `core`, where they yield to any
 /// other; returns how many.
 pub fn keep_on_core(root: u32, core: usize, generation: impl FnOnce() -> Result<()>) -> Result<usize> {
-    let before = times(root);
+    let before = processor_ticks(root);
     generation()?;
-    let used: BTreeMap<u32, u64> = times(root)
+    let used: BTreeMap<u32, u64> = processor_ticks(root)
         .into_iter()
         .map(|(thread, time)| (thread, time - before.get(&thread).copied().unwrap_or(0).min(time)))
         .collect();
@@ -37,46 +38,11 @@ pub fn keep_on_core(root: u32, core: usize, generation: impl FnOnce() -> Result<
     Ok(computing.len())
 }
 
-/// Processor time, in ticks, of every thread of a process and its descendants.
-fn times(root: u32) -> BTreeMap<u32, u64> {
-    let mut times = BTreeMap::new();
-    let mut open = vec![root];
-    while let Some(process) = open.pop() {
-        // Threads come and go meanwhile; those that are gone computed nothing that lasts.
-        let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
-            continue;
-        };
-        for task in tasks.flatten() {
-            let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            if let Ok(time) = time(process, thread) {
-                times.insert(thread, time);
-            }
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            open.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
-        }
-    }
-    times
-}
-
-fn time(process: u32, thread: u32) -> Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"))?;
-    // The name may hold anything, so fields are counted from its closing parenthesis: state is the first, utime the 12th.
-    let (_, fields) = stat.rsplit_once(')').context("a stat line without a name")?;
-    let mut fields = fields.split_whitespace().skip(11);
-    let mut next = || -> Result<u64> { Ok(fields.next().context("a short stat line")?.parse()?) };
-    Ok(next()? + next()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::{
+        fs,
         process::{Command, Stdio},
         time::Duration,
     };

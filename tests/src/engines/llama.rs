@@ -63,6 +63,13 @@ pub(super) fn tokenizing_command(folder: &Path, port: u16) -> Command {
     command
 }
 
+/// The program that calls tokenizers in loops.
+pub(super) fn call_cost_command(folder: &Path, text: &str) -> Command {
+    let mut command = Command::new(folder.join("llama/bin/python"));
+    command.arg(script("call_cost.py")).arg(model(folder)).arg(text);
+    command
+}
+
 pub(super) fn command(folder: &Path, port: u16) -> Command {
     let mut command = Command::new(folder.join("llama/bin/python"));
     command

@@ -6,6 +6,7 @@
 pub mod compute;
 mod gguf;
 mod llama;
+pub mod processes;
 pub(crate) mod python;
 mod vllm;
 
@@ -16,6 +17,7 @@ use std::{
     fs::{self, File},
     net::TcpListener,
     path::{Path, PathBuf},
+    process::Command,
     str::FromStr,
     time::Duration,
 };
@@ -122,9 +124,15 @@ impl Engine {
         self.child.ended().is_none()
     }
 
-    /// Ends it and waits.
+    /// Ends it and waits, with its child processes: vLLM's engine core can outlive a front end that is ended.
     pub fn stop(mut self) {
+        let processes = processes::descendants(self.pid());
         self.child.stop();
+        for process in processes {
+            // SAFETY: a plain system call. Children that have ended with their parent are gone; a process id is not used
+            // again within the moment that passed.
+            unsafe { libc::kill(process as i32, libc::SIGKILL) };
+        }
     }
 }
 
@@ -137,6 +145,11 @@ pub fn tokenizing_server(folder: &Path, log: &Path) -> Result<(Child, Address)> 
         http::get(&address, "/").is_ok_and(|response| response.status == 200)
     })?;
     Ok((child, address))
+}
+
+/// The program that calls tokenizers in loops on `text` and times them, with what an installed [`Kind::Llama`] has.
+pub fn call_cost_command(folder: &Path, text: &str) -> Command {
+    llama::call_cost_command(folder, text)
 }
 
 /// A TCP port of the loopback interface that nobody listens on now.

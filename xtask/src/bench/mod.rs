@@ -3,7 +3,11 @@
 //! Owns: the order of the measurements and the printed tables. Refuses: absolute verdicts across machines: the live
 //! numbers are ratios of runs that were interleaved on one machine.
 
+mod calls;
+mod engine;
+mod engine_table;
 mod live;
+mod loops;
 mod memory;
 mod setting;
 
@@ -13,7 +17,10 @@ use setting::Setting;
 
 /// Measure.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    alone: Option<Alone>,
     /// Only these measurements
     #[arg(value_enum)]
     only: Vec<What>,
@@ -32,8 +39,27 @@ enum What {
     Memory,
 }
 
+/// What is measured only when it is asked for.
+#[derive(Debug, clap::Subcommand)]
+enum Alone {
+    /// Output tokens a second of a real engine, with all probes of the agent on and without it
+    Engine(engine::Args),
+    /// Nanoseconds that probes add to a call of a tokenizer or of llama.cpp
+    Calls(calls::Args),
+}
+
 /// Entry of the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(alone) = &args.alone {
+        ensure!(
+            privilege::is_root(),
+            "the measurements load BPF programs and pin threads: run them as root"
+        );
+        return match alone {
+            Alone::Engine(args) => engine::measure(args),
+            Alone::Calls(args) => calls::measure(args),
+        };
+    }
     let chosen = |what| args.only.is_empty() || args.only.contains(&what);
     if chosen(What::Replay) {
         println!("\n## Replay through the core, one core\n");

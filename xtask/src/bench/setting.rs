@@ -5,10 +5,16 @@
 use anyhow::{Result, ensure};
 use infertap_tests::{
     agent::{Agent, Start},
+    bpf_census,
     scripted::ServerProcess,
 };
 use serde_json::{Value, json};
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 /// Executables and a folder for logs.
 pub(super) struct Setting {
@@ -70,5 +76,18 @@ pub(super) fn raise_descriptor_limit() -> Result<()> {
         "{} open files are too few for 1,000 streams",
         limit.rlim_cur
     );
+    Ok(())
+}
+
+/// The kernel frees programs a moment after their last user has ended.
+pub(super) fn wait_gone(programs: &BTreeSet<u32>) -> Result<()> {
+    let start = Instant::now();
+    while !bpf_census::loaded_programs()?.is_disjoint(programs) {
+        ensure!(
+            start.elapsed() < Duration::from_secs(10),
+            "the agent has ended and its BPF programs are still loaded"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
     Ok(())
 }
