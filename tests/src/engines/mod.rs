@@ -147,9 +147,9 @@ pub fn tokenizing_server(folder: &Path, log: &Path) -> Result<(Child, Address)> 
     Ok((child, address))
 }
 
-/// The program that calls tokenizers in loops on `text` and times them, with what an installed [`Kind::Llama`] has.
-pub fn call_cost_command(folder: &Path, text: &str) -> Command {
-    llama::call_cost_command(folder, text)
+/// The program that calls tokenizers in loops and times them, with what an installed [`Kind::Llama`] has.
+pub fn call_cost_command(folder: &Path) -> Command {
+    llama::call_cost_command(folder)
 }
 
 /// A TCP port of the loopback interface that nobody listens on now.

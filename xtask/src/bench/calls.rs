@@ -28,8 +28,6 @@ const CALLS: [(&str, &str); 2] = [
     ("llama_tokenize", "entry and return"),
     ("hf_tokenizers_encode", "entry and return"),
 ];
-/// As short as can be: what tokenizing it takes is small beside the probes.
-const TEXT: &str = "a";
 
 /// Entry of the measurement.
 pub(super) fn measure(args: &Args) -> Result<()> {
@@ -42,7 +40,7 @@ pub(super) fn measure(args: &Args) -> Result<()> {
     };
     let logs = target.join("bench");
     std::fs::create_dir_all(&logs)?;
-    let command = engines::call_cost_command(&folder, TEXT);
+    let command = engines::call_cost_command(&folder);
     let mut program = Program::start("the program that tokenizes", command, &logs.join("calls.log"))?;
     let rounds = Comparison {
         agent: &agent,
