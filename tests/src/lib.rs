@@ -5,6 +5,7 @@ pub mod accuracy;
 pub mod agent;
 pub mod bpf_census;
 pub mod bpf_stamp;
+pub mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod compare;

@@ -4,7 +4,7 @@
 
 use crate::{
     Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, infer::Infer,
-    inside::Inside, slots::Slots, tokenize::Tokenizing,
+    inside::Inside, pressure::Pressure, slots::Slots, tokenize::Tokenizing,
 };
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
@@ -57,6 +57,7 @@ pub(crate) struct Context<'a> {
     pub(crate) slots: &'a mut Slots,
     pub(crate) tokenizing: &'a mut Tokenizing,
     pub(crate) infer: &'a mut Infer,
+    pub(crate) pressure: &'a mut Pressure,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

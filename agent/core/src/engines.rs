@@ -29,6 +29,11 @@ impl Engines {
         self.by_id.get(self.owners.get(&tgid)?).cloned()
     }
 
+    /// The engine with this id.
+    pub fn get(&self, id: &str) -> Option<Arc<EngineInfo>> {
+        self.by_id.get(id).cloned()
+    }
+
     /// An engine was found, or more is known of it. `false` when the bounds leave no room for all of it.
     pub fn up(&mut self, engine: Arc<EngineInfo>) -> bool {
         self.epoch += 1;

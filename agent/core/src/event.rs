@@ -8,6 +8,7 @@ mod tests;
 use crate::{
     EngineInfo, Nanos,
     gpu::{AllocFailure, CudaBurst, GpuReading},
+    pressure::MemoryReading,
 };
 use infertap_abi::{
     CALL_ARGS, CALL_HEAD, Direction, Function, HEADER_LEN, RecordHeader, RecordKind, Role, Transport,
@@ -151,6 +152,8 @@ pub enum EventKind<'a> {
     CudaBurst(CudaBurst),
     /// A process of an engine got no GPU memory.
     AllocFailure(AllocFailure),
+    /// The memory of an engine's control groups was read.
+    Memory(Arc<MemoryReading>),
     /// Discovery found an engine, or learned more about one that it had found (same id).
     EngineUp(Arc<EngineInfo>),
     /// All processes of an engine are gone.

@@ -14,6 +14,7 @@ use crate::{
     diagnose::{Stalls, Witness},
     identity,
     inside::Told,
+    pressure::AllocMark,
     protocol::{self, RequestFacts, ResponseFacts},
     scene::SceneFacts,
     status::End,
@@ -86,6 +87,7 @@ impl Exchange {
             .map(Into::into);
         if let Some(engine) = context.engine {
             facts.tokenizes_in = Some(engine.id.clone());
+            facts.alloc_mark = context.pressure.mark(&engine.id);
             context
                 .tokenizing
                 .opened(&engine.id, facts.id, began, (context.tgid, context.tid));
@@ -140,6 +142,7 @@ impl Exchange {
                 response_bytes: 0,
                 incomplete: Vec::new(),
                 witness: Witness::default(),
+                alloc_mark: AllocMark::default(),
             },
         }
     }
@@ -307,7 +310,10 @@ impl Exchange {
         self.facts.flush(context.out);
         *context.in_flight = context.in_flight.saturating_sub(1);
         let (id, witness) = (self.facts.id, std::mem::take(&mut self.facts.witness));
+        let alloc_mark = self.facts.alloc_mark;
         let mut finished = self.facts.into_finished(labels, end, client_gone);
+        let record = &mut finished.record;
+        record.gpu_alloc_failures = context.pressure.alloc_failures_since(&record.engine, alloc_mark);
         let (inside, config) = (&*context.inside, context.config);
         context
             .peers

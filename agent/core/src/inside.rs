@@ -9,6 +9,7 @@ mod sglang;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod vitals;
 mod vllm;
 
 use crate::{Nanos, Observation, observation::EngineLoad};
@@ -64,6 +65,10 @@ struct Engine {
     /// Processes that add requests.
     fronts: Vec<u32>,
     cores: HashMap<u64, Core>,
+    /// When it told how busy it is.
+    load_told: Option<Nanos>,
+    /// Requests that it has put back into the queue.
+    preemptions: u64,
 }
 
 /// One engine core: a scheduler and what it schedules.

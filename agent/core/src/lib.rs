@@ -31,6 +31,7 @@ mod lru;
 pub mod observation;
 mod pairing;
 pub mod pipeline;
+pub mod pressure;
 pub mod protocol;
 pub mod request;
 pub mod scene;
@@ -47,6 +48,7 @@ pub use engines::Engines;
 pub use event::{Event, EventKind};
 pub use observation::{Anomaly, Observation};
 pub use pipeline::{Pipeline, PipelineConfig, PipelineStats};
+pub use pressure::PressureConfig;
 pub use request::{RequestRecord, Source, Status};
 pub use scene::SceneRules;
 

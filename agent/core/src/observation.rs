@@ -2,7 +2,9 @@
 //!
 //! Owns: their list. Refuses: metric names and label caps (the exporters').
 
-use crate::{Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId};
+use crate::{
+    Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId, pressure::PressureReport,
+};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -144,6 +146,8 @@ pub enum Observation {
     Step(Box<EngineStep>),
     /// How long an engine's requests wait, by how many it has; told at most once a second.
     Capacity(Box<CapacityReport>),
+    /// How short of memory an engine is; told when that changes, and every few seconds.
+    Pressure(Box<PressureReport>),
     /// Whether the messages between an engine's own processes are understood; told when it changes.
     EngineMessages {
         /// Engine instance id.

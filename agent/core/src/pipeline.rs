@@ -11,6 +11,7 @@ mod calls;
 mod config;
 mod dropped;
 mod end;
+mod memory;
 
 pub use config::{PipelineConfig, PipelineStats};
 
@@ -24,6 +25,7 @@ use crate::{
     infer::Infer,
     inside::Inside,
     lru::LruMap,
+    pressure::Pressure,
     slots::Slots,
     tokenize::Tokenizing,
 };
@@ -48,6 +50,7 @@ pub struct Pipeline {
     slots: Slots,
     tokenizing: Tokenizing,
     infer: Infer,
+    pressure: Pressure,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -75,6 +78,7 @@ impl Pipeline {
             slots: Slots::default(),
             tokenizing: Tokenizing::default(),
             infer: Infer::default(),
+            pressure: Pressure::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -137,7 +141,13 @@ impl Pipeline {
             }),
             // The descriptor is the agent's business.
             EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
-            EventKind::Gpu(_) | EventKind::CudaBurst(_) | EventKind::AllocFailure(_) => {}
+            EventKind::Gpu(reading) => self.gpu_read(at, &reading),
+            EventKind::CudaBurst(burst) => {
+                self.pressure
+                    .cuda(burst.tgid, &self.engines, &self.config.pressure)
+            }
+            EventKind::AllocFailure(failure) => self.alloc_failed(at, &failure),
+            EventKind::Memory(reading) => self.memory_read(at, &reading, out),
             EventKind::Call(call) => self.call(&call, out),
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {
@@ -165,6 +175,7 @@ impl Pipeline {
                 self.peers.down(&engine);
                 self.tokenizing.down(&engine);
                 self.infer.down(&engine);
+                self.pressure.down(&engine);
             }
         }
         self.anomalies.tell(out);
@@ -199,6 +210,7 @@ impl Pipeline {
         self.peers.advance(now, out);
         self.slots.advance(now, out);
         self.tokenizing.advance(now, out);
+        self.judge_memory(now, out);
         self.anomalies.tell(out);
     }
 
@@ -215,7 +227,8 @@ impl Pipeline {
                 + self.peers.bytes()
                 + self.slots.bytes()
                 + self.tokenizing.bytes()
-                + self.infer.bytes(),
+                + self.infer.bytes()
+                + self.pressure.bytes(),
         }
     }
 
@@ -327,6 +340,7 @@ impl Pipeline {
             slots: &mut self.slots,
             tokenizing: &mut self.tokenizing,
             infer: &mut self.infer,
+            pressure: &mut self.pressure,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };

@@ -161,6 +161,9 @@ pub struct RequestRecord {
     /// How far T1 may be off, either way, seconds, where it is inferred (its source is `estimate`); absent otherwise. An
     /// estimate itself: docs/inference.md tells how often it held.
     pub t1_error_s: Option<f64>,
+    /// Allocations of GPU memory that failed in its engine while it was in flight; absent where the engine's CUDA calls are
+    /// not seen.
+    pub gpu_alloc_failures: Option<u64>,
     /// Why it is not fully known: `late_join`, `gap_in`, `gap_out`, `evicted`, …; empty when it is.
     pub incomplete: Vec<String>,
     /// Where its time went; absent when nothing is known of that.

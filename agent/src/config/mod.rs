@@ -12,6 +12,7 @@ mod file;
 mod layers;
 mod live;
 mod names;
+mod pressure;
 mod print;
 mod problem;
 mod scene;
@@ -22,6 +23,7 @@ mod validate;
 pub use diagnosis::DiagnosisSection;
 pub use layers::{Loaded, Override, check_file, load, text_value};
 pub use live::LIVE;
+pub use pressure::PressureSection;
 pub use print::{effective, reference, sample};
 pub use problem::{Origin, Problem, Problems};
 pub use scene::{Hashed, SceneConfig, hash};
@@ -58,6 +60,8 @@ pub struct Config {
     pub diagnosis: DiagnosisSection,
     /// What requests are for.
     pub scene: Vec<SceneConfig>,
+    /// When engines are short of memory.
+    pub pressure: PressureSection,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -111,6 +115,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<GpuConfig>("gpu"),
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
+    SectionInfo::of::<PressureSection>("pressure"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];
@@ -200,6 +205,7 @@ impl Config {
             capacity_half_life_ns: self.diagnosis.half_life_ns(),
             estimates: self.engine.estimates,
             scenes: self.scenes(),
+            pressure: self.pressure.thresholds(),
             ..Default::default()
         }
     }

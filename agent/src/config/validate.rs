@@ -60,6 +60,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.gpu.invalid(),
         config.diagnosis.invalid(),
         super::scene::rules(&config.scene).err().unwrap_or_default(),
+        config.pressure.invalid(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

@@ -14,7 +14,9 @@ pub use recent::{Filter, Recent};
 
 use crate::sampler::nvml::GpuView;
 use gpus::Gpus;
-use infertap_core::{EngineInfo, Observation, capacity::CapacityReport, observation::EngineLoad};
+use infertap_core::{
+    EngineInfo, Observation, capacity::CapacityReport, observation::EngineLoad, pressure::PressureReport,
+};
 use metrics::{MetricsError, lock};
 use serde::Serialize;
 use std::{
@@ -54,6 +56,8 @@ pub struct EngineStatus {
     pub gpus: Vec<Arc<str>>,
     /// How long its requests wait, by how many it has, and where queueing begins; absent before the first that ended.
     pub capacity: Option<Arc<CapacityReport>>,
+    /// How short of memory it is and why; absent before that is first known.
+    pub pressure: Option<Arc<PressureReport>>,
 }
 
 /// Metrics, recent requests, engines and readiness, behind one port. All methods take `&self` and may be called from any
@@ -113,6 +117,11 @@ impl Exporter {
                         engine.capacity = Some(Arc::new(CapacityReport::clone(report)));
                     }
                 }
+                Observation::Pressure(report) => {
+                    if let Some(engine) = lock(&self.engines).get_mut(&report.engine) {
+                        engine.pressure = Some(Arc::new(PressureReport::clone(report)));
+                    }
+                }
                 _ => {}
             }
         }
@@ -130,6 +139,7 @@ impl Exporter {
                 load: None,
                 gpus: Vec::new(),
                 capacity: None,
+                pressure: None,
             });
     }
 

@@ -12,7 +12,7 @@
 //! was cut short. Frame types from [`SKIPPABLE`] up may be added without a new format version: readers skip them.
 
 use infertap_core::gpu::GpuReading;
-use infertap_core::{EngineInfo, Nanos};
+use infertap_core::{EngineInfo, Nanos, pressure::MemoryReading};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ const ENGINE_UP: u8 = 3;
 const ENGINE_DOWN: u8 = 4;
 const DROPS: u8 = 5;
 const LOST: u8 = 6;
+/// Skippable: an older reader lacks the engines' memory, and nothing else.
+const MEMORY: u8 = 0x82;
 /// Type of the end marker.
 pub(super) const END: u8 = 7;
 /// Came after the first release of the format, so readers from before skip it.
@@ -95,6 +97,13 @@ pub enum Frame<'a> {
         /// Its id.
         engine: Arc<str>,
     },
+    /// The memory of an engine was read.
+    Memory {
+        /// When.
+        at: Nanos,
+        /// What.
+        reading: Arc<MemoryReading>,
+    },
     /// The kernel side dropped events since the last such frame.
     Drops {
         /// When it was noticed.
@@ -138,6 +147,12 @@ struct EngineDownBody {
 struct GpuBody {
     at: Nanos,
     reading: Arc<GpuReading>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MemoryBody {
+    at: Nanos,
+    reading: Arc<MemoryReading>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -188,6 +203,13 @@ impl Frame<'_> {
                 serde_json::to_vec(&EngineDownBody {
                     at: *at,
                     engine: Arc::clone(engine),
+                }),
+            ),
+            Frame::Memory { at, reading } => json(
+                MEMORY,
+                serde_json::to_vec(&MemoryBody {
+                    at: *at,
+                    reading: Arc::clone(reading),
                 }),
             ),
             Frame::Drops { at, reason, count } => json(
@@ -260,6 +282,13 @@ impl Frame<'_> {
                 }
             }
             END => Frame::End(serde_json::from_slice(payload).map_err(bad("end"))?),
+            MEMORY => {
+                let body: MemoryBody = serde_json::from_slice(payload).map_err(bad("memory"))?;
+                Frame::Memory {
+                    at: body.at,
+                    reading: body.reading,
+                }
+            }
             _ if kind >= SKIPPABLE => return Ok(None),
             _ => return Err(format!("unknown frame type {kind}")),
         };

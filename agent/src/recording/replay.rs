@@ -91,6 +91,10 @@ pub fn replay(
                 at,
                 kind: EventKind::Gpu(reading),
             },
+            Frame::Memory { at, reading } => Event {
+                at,
+                kind: EventKind::Memory(reading),
+            },
             Frame::Drops { reason, count: n, .. } => {
                 sink(Replayed::Dropped {
                     reason: &reason,

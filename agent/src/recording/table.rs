@@ -96,6 +96,7 @@ impl Tally {
             | Observation::Engine(_)
             | Observation::Step(_)
             | Observation::Capacity(_)
+            | Observation::Pressure(_)
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. }
             | Observation::Ignore(_) => {}

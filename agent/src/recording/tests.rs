@@ -3,6 +3,7 @@
 use super::format::{Frame, RecordingHeader, Totals, preamble};
 use super::*;
 use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, Transport};
+use infertap_core::pressure::{CgroupReading, CgroupVersion, MemoryEvents, MemoryReading, StallTotals};
 use infertap_core::{EngineInfo, EngineKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ fn owned(frame: Frame<'_>) -> Frame<'static> {
         Frame::Header(header) => Frame::Header(header),
         Frame::EngineUp { at, engine } => Frame::EngineUp { at, engine },
         Frame::EngineDown { at, engine } => Frame::EngineDown { at, engine },
+        Frame::Memory { at, reading } => Frame::Memory { at, reading },
         Frame::Drops { at, reason, count } => Frame::Drops { at, reason, count },
         Frame::Lost { records, bytes } => Frame::Lost { records, bytes },
         Frame::Gpu { at, reading } => Frame::Gpu { at, reading },
@@ -280,4 +282,38 @@ fn a_recording_without_requests_replays_to_none_and_says_what_it_lost() {
         notes.contains("warning: 4 events were dropped before the recorder (ring_full)"),
         "{notes}"
     );
+}
+
+#[test]
+fn readings_of_memory_survive_their_bytes_and_older_readers_skip_them() {
+    let frame = Frame::Memory {
+        at: 10,
+        reading: Arc::new(MemoryReading {
+            engine: "vllm-8000".into(),
+            cgroups: vec![CgroupReading {
+                path: "/system.slice/vllm.service".into(),
+                version: CgroupVersion::V2,
+                own: true,
+                current: Some(1 << 40),
+                max: None,
+                high: None,
+                swap: Some(0),
+                events: MemoryEvents {
+                    oom_kill: Some(1),
+                    ..MemoryEvents::default()
+                },
+                stalls: None,
+            }],
+            host: Some(StallTotals {
+                some_us: 3,
+                full_us: 2,
+            }),
+        }),
+    };
+    let mut bytes = Vec::new();
+    assert!(frame.encode(&mut bytes));
+    assert!(bytes[0] >= format::SKIPPABLE);
+    let (kind, payload) = (bytes[0], &bytes[format::FRAME_HEAD_LEN..]);
+    assert_eq!(Frame::decode(kind, payload), Ok(Some(frame)));
+    assert!(Frame::decode(kind, b"{}").is_err());
 }

@@ -9,7 +9,7 @@ use super::format::{Frame, RecordingHeader, Totals, preamble};
 use crate::clock::monotonic_ns;
 use infertap_abi::{HEADER_LEN, RecordHeader};
 use infertap_core::gpu::GpuReading;
-use infertap_core::{EngineInfo, Nanos};
+use infertap_core::{EngineInfo, Nanos, pressure::MemoryReading};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -64,6 +64,7 @@ enum Message {
     Record(Box<[u8]>),
     EngineUp { at: Nanos, engine: Arc<EngineInfo> },
     EngineDown { at: Nanos, engine: Arc<str> },
+    Memory { at: Nanos, reading: Arc<MemoryReading> },
     Drops { at: Nanos, reason: String, count: u64 },
     Gpu { at: Nanos, reading: Arc<GpuReading> },
     Finish,
@@ -158,6 +159,14 @@ impl Recorder {
         self.send(Message::EngineDown {
             at,
             engine: Arc::clone(engine),
+        });
+    }
+
+    /// The memory of an engine was read.
+    pub fn memory(&self, at: Nanos, reading: &Arc<MemoryReading>) {
+        self.send(Message::Memory {
+            at,
+            reading: Arc::clone(reading),
         });
     }
 
@@ -292,6 +301,7 @@ impl Writer {
                 }
                 self.sink.frame(&Frame::EngineDown { at, engine })
             }
+            Message::Memory { at, reading } => self.sink.frame(&Frame::Memory { at, reading }),
             Message::Drops { at, reason, count } => {
                 self.totals.dropped += count;
                 self.sink.frame(&Frame::Drops { at, reason, count })

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::export::{self, Exporter};
 use crate::probe::{ProbeOptions, Probes};
 use crate::recording::{Recorder, RecorderOptions};
+use crate::sampler::memory::MemorySampler;
 use crate::sampler::nvml::{NvmlMode, NvmlOpener, Sampler, Timing};
 use anyhow::Context as _;
 pub use reload::Reload;
@@ -208,7 +209,8 @@ impl Session {
             hints.clone(),
         );
         let tap = thread("infertap-tap", move || tap.run(&inbox, end))?;
-        let watcher = watch::Watcher::new(config.discover.clone(), commands.clone());
+        let memory = memory_sampler(config, exporter);
+        let watcher = watch::Watcher::new(config.discover.clone(), commands.clone(), memory);
         let watch = thread("infertap-watch", move || watcher.run(&hint_inbox))?;
         let gpus = sample_gpus(config, exporter, &commands)?;
         Ok(Session {
@@ -261,6 +263,22 @@ fn sample_gpus(
     Sampler::start(opener, timing, gpu.nvml == NvmlMode::On, Box::new(output))
         .map(Some)
         .context("cannot start reading GPUs")
+}
+
+/// What reads the memory of engines, and how often; `None` where that is switched off or impossible.
+fn memory_sampler(config: &Config, exporter: &Exporter) -> Option<(MemorySampler, Duration)> {
+    let interval = config.pressure.reading()?;
+    let sampler = MemorySampler::new("/proc", std::process::id());
+    let found = sampler.found();
+    exporter.metrics().probe_up("cgroups", found.is_ok());
+    match found {
+        Ok(found) => tracing::info!("sampler cgroups is up; {found}"),
+        Err(missing) => {
+            tracing::warn!("sampler cgroups is not up; {missing}");
+            return None;
+        }
+    }
+    Some((sampler, interval))
 }
 
 fn thread<T: Send + 'static>(

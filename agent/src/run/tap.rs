@@ -18,7 +18,8 @@ use crate::probe::{Probes, Ring, Targets};
 use crate::recording::Recorder;
 use infertap_abi::{DropReason, RecordHeader, record_flag};
 use infertap_core::event::Socket;
-use infertap_core::{EngineKind, Event, EventKind, Observation, Pipeline};
+use infertap_core::pressure::MemoryReading;
+use infertap_core::{EngineKind, Event, EventKind, Nanos, Observation, Pipeline};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
@@ -43,6 +44,8 @@ pub(super) enum Command {
     Configure(Box<Config>),
     /// GPUs were read.
     Gpu(Box<crate::sampler::nvml::GpuUpdate>),
+    /// The memory of engines was read.
+    Memory(Nanos, Vec<MemoryReading>),
     /// The watch thread panicked: nothing new would be found any more.
     Blind,
     /// The end.
@@ -142,6 +145,7 @@ impl Tap {
                     }
                     Ok(Command::Configure(config)) => self.pipeline.set_scenes(config.scenes()),
                     Ok(Command::Gpu(update)) => self.gpus(*update),
+                    Ok(Command::Memory(at, readings)) => self.memory_read(at, readings),
                     Ok(Command::Blind) => {
                         let _ = end.send("the discovery thread panicked".to_owned());
                         return self.finish();

@@ -1,9 +1,11 @@
-//! The watch thread: looks at the process table, tells the tap thread what changed.
+//! The watch thread: looks at the process table and at the memory of engines, tells the tap thread what changed.
 //!
-//! Owns: when to look. Refuses: how (discovery) and what follows (the tap).
+//! Owns: when to look. Refuses: how (discovery, the memory sampler) and what follows (the tap).
 
 use super::tap::Command;
-use crate::discover::{DiscoverConfig, FoundEngine, Scan, Scanner, ScannerConfig, diff};
+use crate::clock::monotonic_ns;
+use crate::discover::{Change, DiscoverConfig, FoundEngine, Scan, Scanner, ScannerConfig, diff};
+use crate::sampler::memory::MemorySampler;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -27,6 +29,14 @@ pub(super) struct Watcher {
     commands: Sender<Command>,
     engines: Vec<FoundEngine>,
     problems: BTreeSet<String>,
+    memory: Option<Memory>,
+}
+
+/// The reading of memory, and when it is due.
+struct Memory {
+    sampler: MemorySampler,
+    interval: Duration,
+    due: Instant,
 }
 
 impl Drop for Watcher {
@@ -39,7 +49,12 @@ impl Drop for Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(config: DiscoverConfig, commands: Sender<Command>) -> Watcher {
+    /// `memory`: what reads the memory of engines, and how often.
+    pub(super) fn new(
+        config: DiscoverConfig,
+        commands: Sender<Command>,
+        memory: Option<(MemorySampler, Duration)>,
+    ) -> Watcher {
         let interval = config.scan_interval.duration();
         Watcher {
             scanner: Scanner::new(ScannerConfig::new(config)),
@@ -47,6 +62,11 @@ impl Watcher {
             commands,
             engines: Vec::new(),
             problems: BTreeSet::new(),
+            memory: memory.map(|(sampler, interval)| Memory {
+                sampler,
+                interval,
+                due: Instant::now(),
+            }),
         }
     }
 
@@ -58,6 +78,9 @@ impl Watcher {
             self.tell_problems(&scan);
             let changes = diff(&self.engines, &scan.engines);
             self.engines = scan.engines;
+            if !self.tell_last_memory(&changes) {
+                return;
+            }
             // The first look is told in any case: with it the agent is ready.
             let tell = std::mem::take(&mut first) || !changes.is_empty();
             if tell && self.commands.send(Command::Changes(changes)).is_err() {
@@ -73,15 +96,59 @@ impl Watcher {
     fn pause(&mut self, looked: Instant, hints: &Receiver<Hint>) -> bool {
         let mut due = looked + self.interval;
         loop {
-            match hints.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            if !self.read_memory() {
+                return false;
+            }
+            let wake = self.memory.as_ref().map_or(due, |memory| due.min(memory.due));
+            match hints.recv_timeout(wake.saturating_duration_since(Instant::now())) {
                 Ok(Hint::Executed(pid)) => {
                     self.scanner.touch(pid);
                     due = due.min(looked + SHORTEST);
                 }
                 Ok(Hint::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
-                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= due => return true,
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+
+    /// Reads the memory of all engines when that is due; `false` when nobody is there to be told.
+    fn read_memory(&mut self) -> bool {
+        let Some(memory) = self.memory.as_mut() else {
+            return true;
+        };
+        let now = Instant::now();
+        if now < memory.due {
+            return true;
+        }
+        memory.due = now + memory.interval;
+        let readings: Vec<_> = self
+            .engines
+            .iter()
+            .map(|engine| memory.sampler.read(&engine.info.id, &engine.info.pids))
+            .collect();
+        readings.is_empty()
+            || self
+                .commands
+                .send(Command::Memory(monotonic_ns(), readings))
+                .is_ok()
+    }
+
+    /// What engines that are gone left in their control groups: it may tell that they were killed for memory.
+    fn tell_last_memory(&mut self, changes: &[Change]) -> bool {
+        let Some(memory) = self.memory.as_mut() else {
+            return true;
+        };
+        let gone = changes.iter().filter_map(|change| match change {
+            Change::Down(id) => memory.sampler.last(id),
+            Change::Up(_) | Change::Changed(_) => None,
+        });
+        let readings: Vec<_> = gone.collect();
+        readings.is_empty()
+            || self
+                .commands
+                .send(Command::Memory(monotonic_ns(), readings))
+                .is_ok()
     }
 
     /// Each problem once, when it appears.

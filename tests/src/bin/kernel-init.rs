@@ -5,13 +5,21 @@
 use anyhow::{Context, Result, ensure};
 use infertap_tests::{
     agent::{Agent, Start},
+    cgroup::Group,
     compare::compare,
+    exposition::Exposition,
     kernel::{FAILURE, SUCCESS},
     load::{Connection, Plan},
     scripted::ServerProcess,
 };
 use serde_json::json;
-use std::{ffi::CString, io, path::Path, process::Command, time::Duration};
+use std::{
+    ffi::CString,
+    io,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 fn main() {
     match prepare().and_then(|()| observe()) {
@@ -32,6 +40,7 @@ fn prepare() -> Result<()> {
         ("sysfs", "/sys"),
         ("devtmpfs", "/dev"),
         ("tmpfs", "/tmp"),
+        ("cgroup2", "/sys/fs/cgroup"),
     ] {
         let (kind, at) = (CString::new(kind)?, CString::new(target)?);
         // SAFETY: three valid C strings and no data.
@@ -81,6 +90,103 @@ fn observe() -> Result<()> {
         observe_in(mode).with_context(|| format!("{mode} mode"))?;
         println!("{mode} mode: observed");
     }
+    observe_memory().context("memory")?;
+    println!("memory: observed");
+    Ok(())
+}
+
+/// A server over the high limit of its control group of version 2 is throttled, which the agent tells; one over the hard
+/// limit is killed, which it tells too.
+fn observe_memory() -> Result<()> {
+    const MIB: u64 = 1 << 20;
+    let folder = Path::new("/tmp/memory");
+    std::fs::create_dir_all(folder)?;
+    let group = Group::make("engine")?;
+    ensure!(group.is_version2(), "the memory controller is not of version 2");
+    let server = ServerProcess::start(Path::new("/bin/scripted-server"), folder, &[])?;
+    group.admit(server.pid())?;
+    group.throttle(24 * MIB)?;
+    group.limit(64 * MIB)?;
+    let config = folder.join("infertap.toml");
+    std::fs::write(
+        &config,
+        "[pressure]\ninterval = \"500ms\"\nwindow = \"10s\"\nhold = \"1s\"\n",
+    )?;
+    let start = Start {
+        binary: "/bin/infertap".into(),
+        arguments: [
+            "--pid",
+            &server.pid().to_string(),
+            "--config",
+            "/tmp/memory/infertap.toml",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        port: 0,
+        log: folder.join("agent.log"),
+        through: Vec::new(),
+    };
+    let agent = Agent::start(&start)?;
+    let engine = agent.wait_watching(server.pid(), Duration::from_secs(30))?;
+    let wait = |what: &str, fit: &dyn Fn(&Exposition) -> bool| -> Result<()> {
+        let start = Instant::now();
+        while !fit(&agent.metrics()?) {
+            ensure!(
+                start.elapsed() < Duration::from_secs(60),
+                "{what} is not told: {}\n{}",
+                agent.engines()?,
+                agent.log_tail()
+            );
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        println!("memory: {what}");
+        Ok(())
+    };
+    let of = |name: &str, labels: &[(&str, &str)], metrics: &Exposition| {
+        metrics.sum(name, &[&[("engine", engine.as_str())], labels].concat())
+    };
+    wait("the limit", &|metrics| {
+        of("llm_engine_cgroup_memory_limit_bytes", &[], metrics) >= (64 * MIB) as f64
+    })?;
+    let ask = |allocate: u64, chunks: u64| {
+        let script = json!({"allocate_mib": allocate, "chunks": chunks, "gap_us": 500_000});
+        Plan::chat(
+            "memory",
+            "model-a",
+            "hello",
+            &json!({"stream": true, "script": script}),
+        )
+    };
+    let mut connection = Connection::open(&server.address)?;
+    connection.send(&ask(36, 200));
+    wait("throttling", &|metrics| {
+        of(
+            "llm_engine_cgroup_memory_events_total",
+            &[("event", "high")],
+            metrics,
+        ) > 0.0
+    })?;
+    wait("waiting for memory", &|metrics| {
+        let stalls = |kind| {
+            of(
+                "llm_engine_memory_pressure_seconds_total",
+                &[("scope", "cgroup"), ("kind", kind)],
+                metrics,
+            )
+        };
+        stalls("some") > 0.0 && stalls("full") > 0.0
+    })?;
+    wait("pressure", &|metrics| {
+        of("llm_memory_pressure", &[("state", "none")], metrics) < 1.0
+    })?;
+    group.throttle(1 << 40)?;
+    let mut second = Connection::open(&server.address)?;
+    second.send(&ask(100, 1));
+    wait("the kill", &|metrics| {
+        of("llm_engine_oom_kills_total", &[], metrics) >= 1.0
+    })?;
+    ensure!(agent.stop(), "the agent did not end well");
+    drop(server);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! own `script` member ([`Script`]).
 
 pub mod garbage;
+mod memory;
 mod process;
 mod reply;
 mod request;

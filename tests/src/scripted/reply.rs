@@ -2,7 +2,7 @@
 //!
 //! Owns: the bytes and their timing. Refuses: reading requests (`request`).
 
-use super::{HeadStyle, Script, ServerTruth, Socket, WriteStyle, request::Request};
+use super::{HeadStyle, Script, ServerTruth, Socket, WriteStyle, memory, request::Request};
 use crate::clock::{monotonic_ns, sleep_until};
 use serde_json::{Value, json};
 use std::{
@@ -50,6 +50,9 @@ pub(super) fn reply(socket: &Socket, request: &Request, default: &Script, truth:
         return false;
     }
     truth.status = script.status;
+    let Ok(_held) = memory::hold(&script) else {
+        return false;
+    };
     let mut reply = Reply {
         socket,
         script: &script,

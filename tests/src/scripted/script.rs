@@ -39,6 +39,10 @@ pub struct Script {
     pub write: WriteStyle,
     /// A small send buffer and non-blocking writes: a slow client makes them fail with `EAGAIN`.
     pub nonblocking: bool,
+    /// Read so many MiB of a new file through the page cache before the response begins.
+    pub cache_mib: usize,
+    /// Hold so many MiB of memory from before the response begins until it ends.
+    pub allocate_mib: usize,
 }
 
 impl Default for Script {
@@ -59,6 +63,8 @@ impl Default for Script {
             head: HeadStyle::Alone,
             write: WriteStyle::Whole,
             nonblocking: false,
+            cache_mib: 0,
+            allocate_mib: 0,
         }
     }
 }

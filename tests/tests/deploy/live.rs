@@ -5,6 +5,10 @@ use infertap_abi::DropReason;
 use infertap_core::capacity::{Basis, CapacityReport, Knee};
 use infertap_core::event::EventKind;
 use infertap_core::observation::{Anomaly, Finished, Labels, Observation, TokenDirection};
+use infertap_core::pressure::{
+    CgroupMemory, CgroupVersion, GpuMemory, MemoryEvents, PressureReport, PressureState, Reason, ReasonKind,
+    StallScope, Stalls,
+};
 use infertap_core::{EngineInfo, EngineKind, RequestRecord, Source, Status};
 use infertap_tests::deployed::evaluate;
 use infertap_tests::prometheus::Prometheus;
@@ -118,7 +122,44 @@ fn request(status: Status) -> Vec<Observation> {
             }),
             by_concurrency: Vec::new(),
         })),
+        pressure(),
     ]
+}
+
+/// An engine that is short of memory, and of which everything is known.
+fn pressure() -> Observation {
+    Observation::Pressure(Box::new(PressureReport {
+        engine: labels().engine,
+        state: PressureState::Some,
+        reasons: vec![Reason {
+            kind: ReasonKind::StallSome,
+            state: PressureState::Some,
+            value: 0.2,
+            threshold: 0.1,
+            for_s: 60.0,
+        }],
+        gpu: Some(GpuMemory {
+            gpu: "GPU-1".into(),
+            used_bytes: 70,
+            total_bytes: 80,
+            headroom_bytes: 10,
+            time_to_full_s: None,
+        }),
+        alloc_failures: None,
+        cgroup: Some(CgroupMemory {
+            version: CgroupVersion::V2,
+            usage_bytes: Some(900),
+            swap_bytes: None,
+            limit_bytes: Some(1000),
+            headroom_bytes: Some(100),
+            events: MemoryEvents::default(),
+            stalls: Some(Stalls {
+                scope: StallScope::Cgroup,
+                some_s: 0.2,
+                full_s: 0.1,
+            }),
+        }),
+    }))
 }
 
 /// A record with every number, those that only some engines tell among them.

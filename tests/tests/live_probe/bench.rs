@@ -248,6 +248,7 @@ fn note(
         | EventKind::Call(_)
         | EventKind::Gpu(_)
         | EventKind::CudaBurst(_)
-        | EventKind::AllocFailure(_) => {}
+        | EventKind::AllocFailure(_)
+        | EventKind::Memory(_) => {}
     }
 }

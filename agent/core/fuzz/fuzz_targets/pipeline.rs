@@ -252,6 +252,7 @@ fuzz_target!(|input: &[u8]| {
             Observation::Ignore(_)
             | Observation::Engine(_)
             | Observation::Capacity(_)
+            | Observation::Pressure(_)
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. } => {}
         }

@@ -48,6 +48,7 @@ pub(super) fn record(e2e: f64, [queue, prefill, decode]: [Option<f64>; 3]) -> Re
         incomplete: Vec::new(),
         diagnosis: None,
         t1_error_s: None,
+        gpu_alloc_failures: None,
         cost: None,
     }
 }

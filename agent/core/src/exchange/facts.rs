@@ -12,6 +12,7 @@ use crate::{
     infer::{self, Estimate},
     inside::Told,
     observation::{Labels, TokenDirection},
+    pressure::AllocMark,
     protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
     scene::{DEFAULT_SCENE, SceneFacts, SceneRules},
     timeline::Timeline,
@@ -62,6 +63,8 @@ pub(super) struct Facts {
     pub(super) incomplete: Vec<&'static str>,
     /// What it has seen of other requests and of its client.
     pub(super) witness: Witness,
+    /// Failed allocations of its engine when it began.
+    pub(super) alloc_mark: AllocMark,
 }
 
 impl Facts {

@@ -181,6 +181,7 @@ impl Facts {
                 output_tokens: output.map(|(_, source)| source),
             },
             t1_error_s: points.estimate.map(|estimate| estimate.error as f64 / 1e9),
+            gpu_alloc_failures: None,
             incomplete: self
                 .incomplete
                 .iter()

@@ -79,6 +79,9 @@ impl Inside {
                 preemptions += request.take(output, seen);
             }
         }
+        if preemptions > 0 {
+            self.preempted(id, preemptions);
+        }
         (preemptions > 0).then(|| EngineReport {
             engine: id.clone(),
             model: model.cloned(),

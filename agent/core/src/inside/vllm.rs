@@ -89,6 +89,7 @@ impl Inside {
                 .count() as u64;
             engine.output(output, step.at, seen, &mut piece);
         }
+        engine.preemptions = engine.preemptions.saturating_add(report.preemptions);
         if step.cut {
             engine.lost();
         }
@@ -115,6 +116,7 @@ impl Inside {
             }
             if step.stats.is_some() {
                 report.load = engine.load();
+                engine.load_told = Some(seen.now);
             }
         }
         if report.load.is_some() || report.preemptions > 0 {

@@ -3,7 +3,7 @@
 //! Owns: the numbers' meaning and defaults. Refuses: enforcing them (`pipeline`).
 
 use super::Pipeline;
-use crate::{DiagnosisConfig, Nanos, SceneRules, capacity::DEFAULT_HALF_LIFE_NS};
+use crate::{DiagnosisConfig, Nanos, PressureConfig, SceneRules, capacity::DEFAULT_HALF_LIFE_NS};
 use std::sync::Arc;
 
 /// Bounds of the pipeline's state, and what the timeline needs to know.
@@ -31,6 +31,8 @@ pub struct PipelineConfig {
     pub estimates: bool,
     /// What requests are for. Those in flight keep the rules that they began with.
     pub scenes: Arc<SceneRules>,
+    /// When an engine is short of memory.
+    pub pressure: PressureConfig,
 }
 
 impl Default for PipelineConfig {
@@ -46,6 +48,7 @@ impl Default for PipelineConfig {
             capacity_half_life_ns: DEFAULT_HALF_LIFE_NS,
             estimates: true,
             scenes: Arc::default(),
+            pressure: PressureConfig::default(),
         }
     }
 }

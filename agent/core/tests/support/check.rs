@@ -33,6 +33,7 @@ pub fn check_pairing(out: &[Observation]) -> usize {
             Observation::Ignore(_)
             | Observation::Engine(_)
             | Observation::Capacity(_)
+            | Observation::Pressure(_)
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. } => {}
         }

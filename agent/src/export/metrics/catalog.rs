@@ -207,6 +207,54 @@ catalog! {
         "Time to first token, by the requests that the engine had in flight when the request arrived, itself not counted."
         source "As llm_ttft_seconds, and the requests on the engine's sockets. Buckets are decades from 1 ms to 10 s."
         absent "As llm_ttft_seconds; for requests that were under way before the agent; when the engine is gone.";
+    MEMORY_PRESSURE: Gauge "llm_memory_pressure" ["engine", "state"]
+        "How short of memory an engine is: 1 for its state, none, some or severe, 0 for the others."
+        source "The worst of the reasons in llm_memory_pressure_reason, with the thresholds of [pressure]: docs/memory-pressure.md."
+        absent "Where nothing of the engine's memory is seen: neither control groups, GPU, CUDA calls nor scheduler; when the engine is gone.";
+    MEMORY_PRESSURE_REASON: Gauge "llm_memory_pressure_reason" ["engine", "reason"]
+        "How bad one reason alone makes the state: 1 some, 2 severe, 0 when it is a reason no longer."
+        source "As llm_memory_pressure; the figures behind each are on /api/v1/engines."
+        absent "For a reason, until it first is one; when the engine is gone.";
+    GPU_HEADROOM: Gauge "llm_gpu_memory_headroom_bytes" ["engine"]
+        "Memory that is left on that GPU of the engine which has the least."
+        source "NVML, and which GPUs the engine's processes are on."
+        absent "Where that is not known; when the GPU is not read for a minute, or the engine is gone.";
+    GPU_TIME_TO_FULL: Gauge "llm_gpu_memory_time_to_full_seconds" ["engine"]
+        "Time until nothing is left on a GPU of the engine, if its memory in use goes on growing as it does."
+        source "As llm_gpu_memory_headroom_bytes: a robust line through the time of pressure.trend_window."
+        absent "While memory in use does not grow steadily enough to tell, or lasts for more than a day.";
+    GPU_ALLOC_FAILURES: Counter "llm_gpu_alloc_failures_total" ["engine", "reason"]
+        "Allocations of GPU memory that failed, by why: out_of_memory or other."
+        source "Probes on the CUDA libraries. A record's gpu_alloc_failures tells those of its time."
+        absent "Where the engine's CUDA calls are not seen; when the engine is gone.";
+    CGROUP_MEMORY: Gauge "llm_engine_cgroup_memory_bytes" ["engine"]
+        "Memory of the control groups that the engine's processes are in, page cache and other processes in them included."
+        source "memory.current, or memory.usage_in_bytes of version 1."
+        absent "Where the engine is in no control group of its own, or none is reached; when the engine is gone.";
+    CGROUP_LIMIT: Gauge "llm_engine_cgroup_memory_limit_bytes" ["engine"]
+        "Smallest hard limit of the engine's control groups and of those above them."
+        source "memory.max, or memory.limit_in_bytes of version 1."
+        absent "Where there is none; as llm_engine_cgroup_memory_bytes.";
+    CGROUP_HEADROOM: Gauge "llm_engine_cgroup_memory_headroom_bytes" ["engine"]
+        "What is left to the nearest of these limits. Page cache counts as used, although the kernel drops it when it needs to."
+        source "As llm_engine_cgroup_memory_bytes and llm_engine_cgroup_memory_limit_bytes."
+        absent "As llm_engine_cgroup_memory_limit_bytes.";
+    CGROUP_SWAP: Gauge "llm_engine_cgroup_swap_bytes" ["engine"]
+        "Swap in use by the engine's control groups."
+        source "memory.swap.current, or memory.memsw.usage_in_bytes of version 1."
+        absent "Where swap is not accounted; as llm_engine_cgroup_memory_bytes.";
+    CGROUP_EVENTS: Counter "llm_engine_cgroup_memory_events_total" ["engine", "event"]
+        "How often the engine's control groups, and those above that limit them, met their limits: low, high, max or oom."
+        source "memory.events.local, or memory.failcnt of version 1 (as max); since the engine was found."
+        absent "For events that the version does not tell; as llm_engine_cgroup_memory_bytes.";
+    OOM_KILLS: Counter "llm_engine_oom_kills_total" ["engine"]
+        "Processes in the engine's control groups that an out-of-memory killer killed."
+        source "memory.events.local, or memory.oom_control of version 1; read once more when the engine is gone."
+        absent "As llm_engine_cgroup_memory_bytes, but it stays when an engine is gone that lost any.";
+    MEMORY_STALLS: Counter "llm_engine_memory_pressure_seconds_total" ["engine", "scope", "kind"]
+        "Time in which tasks waited for memory: some of them, or full, all that had work."
+        source "memory.pressure of the engine's control group (scope cgroup), or /proc/pressure/memory (scope host) where that has none."
+        absent "On kernels without pressure stall information; when the engine is gone.";
     ENGINE_INFO: Gauge "llm_engine_info" ["engine", "model", "kind", "version", "pid", "container", "pod", "namespace", "gpus"]
         "1 for each engine that is running; its labels tell what is known of it."
         source "Discovery (procfs, cgroups). A label whose value is not known is empty; pod is the pod's UID."

@@ -4,6 +4,7 @@
 
 use super::{
     capacity, catalog, config::MetricsConfig, counter_vec, gauge_vec, histogram::HistogramFamily, options,
+    pressure::PressureFamilies,
 };
 use infertap_core::RequestRecord;
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
@@ -59,6 +60,7 @@ pub(super) struct Families {
     pub(super) running: IntGaugeVec,
     pub(super) inside: InsideFamilies,
     pub(super) capacity: CapacityFamilies,
+    pub(super) pressure: PressureFamilies,
     pub(super) bottleneck: IntCounterVec,
     pub(super) info: IntGaugeVec,
     pub(super) overflow_model: IntCounter,
@@ -125,6 +127,7 @@ impl Families {
                 ttft: histogram(catalog::TTFT_BY_CONCURRENCY, capacity::BUCKETS)?,
                 estimate: gauge_vec(registry, catalog::CAPACITY)?,
             },
+            pressure: PressureFamilies::register(registry)?,
             bottleneck: counter_vec(registry, catalog::BOTTLENECK)?,
             info: gauge_vec(registry, catalog::ENGINE_INFO)?,
             overflow_model: overflow.with_label_values(&["model"]),

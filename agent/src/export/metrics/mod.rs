@@ -16,6 +16,7 @@ mod histogram;
 mod inside;
 mod labels;
 mod openmetrics;
+mod pressure;
 mod process;
 mod reference;
 mod running;
@@ -82,7 +83,7 @@ pub enum MetricsError {
 }
 
 /// Kinds of events, in the order of [`kind_index`].
-const EVENT_KINDS: [&str; 17] = [
+const EVENT_KINDS: [&str; 18] = [
     "open",
     "data",
     "eof",
@@ -100,6 +101,7 @@ const EVENT_KINDS: [&str; 17] = [
     "gpu",
     "cuda_burst",
     "alloc_failure",
+    "memory",
 ];
 
 const fn kind_index(kind: &EventKind<'_>) -> usize {
@@ -121,6 +123,7 @@ const fn kind_index(kind: &EventKind<'_>) -> usize {
         EventKind::Gpu(_) => 14,
         EventKind::CudaBurst(_) => 15,
         EventKind::AllocFailure(_) => 16,
+        EventKind::Memory(_) => 17,
     }
 }
 
@@ -215,6 +218,7 @@ impl Metrics {
                 families.running.clone(),
                 families.inside.clone(),
                 families.capacity.clone(),
+                families.pressure.clone(),
             )),
             events,
             dropped,
@@ -254,6 +258,7 @@ impl Metrics {
                 }
                 Observation::Anomaly { kind, count } => self.anomaly(*kind, *count),
                 Observation::Capacity(report) => state.capacity_report(&self.families, report),
+                Observation::Pressure(report) => state.pressure_report(&self.families, report),
                 Observation::Engine(report) => state.engine_report(&self.families, report),
                 Observation::Step(step) => {
                     let refused = state.engine_step(&self.families, step);

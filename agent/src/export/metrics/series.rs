@@ -11,12 +11,14 @@ use super::{
     histogram::Exemplar,
     inside::InsideSeries,
     labels::{Capper, OTHER, UNKNOWN, descriptive},
+    pressure::{PressureFamilies, PressureSeries},
     running::Running,
 };
 use infertap_core::{
     EngineInfo, Status,
     capacity::CapacityReport,
     observation::{EngineReport, EngineStep, Finished, Labels, TokenDirection},
+    pressure::PressureReport,
 };
 use prometheus::IntGaugeVec;
 use std::{
@@ -39,6 +41,7 @@ pub(super) struct State {
     running: Running,
     inside: InsideSeries,
     capacity: CapacitySeries,
+    pressure: PressureSeries,
     /// Labels as observed → index of their series. Only those that no cap has touched.
     resolved: HashMap<Labels, usize>,
     /// Model and scene as exported → index of their series; bounded by the caps.
@@ -60,6 +63,7 @@ impl State {
         running: IntGaugeVec,
         inside: InsideFamilies,
         capacity: CapacityFamilies,
+        pressure: PressureFamilies,
     ) -> State {
         State {
             models: Capper::new(config.max_models),
@@ -68,6 +72,7 @@ impl State {
             running: Running::new(running),
             inside: InsideSeries::new(inside),
             capacity: CapacitySeries::new(capacity),
+            pressure: PressureSeries::new(pressure),
             resolved: HashMap::new(),
             by_pair: HashMap::new(),
             series: Vec::new(),
@@ -330,6 +335,7 @@ impl State {
         };
         self.inside.down(&engine);
         self.capacity.down(&engine);
+        self.pressure.down(&engine);
         if self.running.down(&engine) {
             self.release(&engine);
         }
@@ -346,6 +352,13 @@ impl State {
             let unknown = || Arc::from(UNKNOWN);
             let model = self.models.admit(&report.model.clone().unwrap_or_else(unknown));
             self.inside.report(&engine, &model.value, report);
+        }
+    }
+
+    /// An engine's memory was judged. Engines past the cap are left out, as above.
+    pub(super) fn pressure_report(&mut self, families: &Families, report: &PressureReport) {
+        if let Some(engine) = self.own_engine(families, &report.engine) {
+            self.pressure.report(&engine, report);
         }
     }
 

@@ -6,7 +6,8 @@ use super::Tap;
 use crate::clock::monotonic_ns;
 use crate::discover::{Change, FoundEngine, Part};
 use crate::probe::ProbeError;
-use infertap_core::{Event, EventKind};
+use infertap_core::pressure::MemoryReading;
+use infertap_core::{Event, EventKind, Nanos};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -64,6 +65,18 @@ impl Tap {
         if let Err(error) = self.targets.listen(ports) {
             tracing::warn!("requests begin when they are read: {error}");
         }
+    }
+
+    /// Before the changes of the same look, so that the last reading of an engine that is gone still counts.
+    pub(super) fn memory_read(&mut self, at: Nanos, readings: Vec<MemoryReading>) {
+        for reading in readings {
+            let reading = Arc::new(reading);
+            if let Some(recorder) = &self.recorder {
+                recorder.memory(at, &reading);
+            }
+            self.tell(at, EventKind::Memory(reading));
+        }
+        self.publish();
     }
 
     /// Tells the core what the agent itself found out.

@@ -4,6 +4,7 @@ mod caps;
 pub(crate) mod diagnosis;
 pub(crate) mod engines;
 mod exposition;
+pub(crate) mod pressure;
 
 use super::*;
 use crate::export::gpus::tests::{gpu, picture};
@@ -59,6 +60,7 @@ pub(crate) fn record(labels: &Labels, status: Status) -> RequestRecord {
         response_bytes: 2000,
         sources: Sources::default(),
         t1_error_s: None,
+        gpu_alloc_failures: None,
         incomplete: Vec::new(),
         diagnosis: None,
         cost: None,
@@ -150,6 +152,7 @@ fn exercised(metrics: Metrics) -> Metrics {
     let step = engine_step("llama_cpp-8080", Some(StepKind::Mixed), Some(1_000_000_000));
     observations.push(Observation::Step(Box::new(step)));
     observations.push(diagnosis::capacity("llama_cpp-8080", Some(4)));
+    observations.push(pressure::short_of_memory("llama_cpp-8080"));
     metrics.apply_all(&observations);
     let gpus = crate::export::gpus::Gpus::new(picture(vec![gpu("0")]), &|_| Some("llama_cpp-8080".into()));
     metrics.gpus(Arc::clone(&gpus.view), gpus.engines_on_gpus());
