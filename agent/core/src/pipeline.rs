@@ -144,7 +144,7 @@ impl Pipeline {
             EventKind::Gpu(reading) => self.gpu_read(at, &reading),
             EventKind::CudaBurst(burst) => {
                 self.pressure
-                    .cuda(burst.tgid, &self.engines, &self.config.pressure)
+                    .cuda(burst.tgid, &self.engines, &self.config.pressure);
             }
             EventKind::AllocFailure(failure) => self.alloc_failed(at, &failure),
             EventKind::Memory(reading) => self.memory_read(at, &reading, out),

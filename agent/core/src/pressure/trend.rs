@@ -104,7 +104,7 @@ fn ascends(points: &[(f64, f64)]) -> bool {
     let mut values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
     values.sort_by(f64::total_cmp);
     let ties: f64 = values
-        .chunk_by(|a, b| a == b)
+        .chunk_by(|a, b| a.total_cmp(b).is_eq())
         .map(|tied| {
             let t = tied.len() as f64;
             t * (t - 1.0) * (2.0 * t + 5.0)

@@ -201,15 +201,12 @@ fn unescaped(field: &str) -> String {
         let octal = part
             .get(..3)
             .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match octal.filter(u8::is_ascii) {
-            Some(byte) => {
-                out.push(char::from(byte));
-                out.push_str(part.get(3..).unwrap_or_default());
-            }
-            None => {
-                out.push('\\');
-                out.push_str(part);
-            }
+        if let Some(byte) = octal.filter(u8::is_ascii) {
+            out.push(char::from(byte));
+            out.push_str(part.get(3..).unwrap_or_default());
+        } else {
+            out.push('\\');
+            out.push_str(part);
         }
     }
     out

@@ -74,24 +74,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn path(up: usize, names: &[&str]) -> Option<GroupPath> {
-        Some(GroupPath {
+    fn path(up: usize, names: &[&str]) -> GroupPath {
+        GroupPath {
             up,
             names: names.iter().map(|name| (*name).to_owned()).collect(),
-        })
+        }
     }
 
     #[test]
     fn paths_are_what_the_kernel_writes() {
         for (text, expected) in [
-            ("/", path(0, &[])),
+            ("/", Some(path(0, &[]))),
             (
                 "/system.slice/vllm.service",
-                path(0, &["system.slice", "vllm.service"]),
+                Some(path(0, &["system.slice", "vllm.service"])),
             ),
-            ("/../../pod1/c2", path(2, &["pod1", "c2"])),
-            ("/..", path(1, &[])),
-            ("/a/b (deleted)", path(0, &["a", "b"])),
+            ("/../../pod1/c2", Some(path(2, &["pod1", "c2"]))),
+            ("/..", Some(path(1, &[]))),
+            ("/a/b (deleted)", Some(path(0, &["a", "b"]))),
             ("/a/../../etc", None),
             ("/./a", None),
             ("a", None),
@@ -105,9 +105,9 @@ mod tests {
     fn both_versions_may_be_there_at_once() {
         let hybrid = "9:name=systemd:/s\n5:cpu,cpuacct:/c\n4:memory:/docker/ab\n0::/unified\n";
         let groups = parse(hybrid);
-        assert_eq!(groups.memory, path(0, &["docker", "ab"]));
-        assert_eq!(groups.unified, path(0, &["unified"]));
-        assert_eq!(parse("0::/x:y\n").unified, path(0, &["x:y"]));
+        assert_eq!(groups.memory, Some(path(0, &["docker", "ab"])));
+        assert_eq!(groups.unified, Some(path(0, &["unified"])));
+        assert_eq!(parse("0::/x:y\n").unified, Some(path(0, &["x:y"])));
         assert_eq!(parse("7:memory\nnonsense\n\n"), Groups::default());
         assert_eq!(groups_of(Path::new("/nonexistent")), Groups::default());
     }

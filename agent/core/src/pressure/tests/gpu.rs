@@ -60,7 +60,7 @@ fn a_leak_is_told_before_the_gpu_is_full() {
     assert!((gpu.time_to_full_s.expect("known") / left - 1.0).abs() < 0.05);
     // The leak ends: time to full is not known any more, and the state falls.
     bench.pass(700, |bench, _| {
-        bench.gpu("GPU-a", 79 * GIB, 80 * GIB, Some(&[11]))
+        bench.gpu("GPU-a", 79 * GIB, 80 * GIB, Some(&[11]));
     });
     assert_eq!(bench.state(), ("none", vec![]));
     // And when the GPU is not read any more, nothing is known of it.

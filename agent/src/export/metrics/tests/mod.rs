@@ -145,10 +145,8 @@ fn exercised(metrics: Metrics) -> Metrics {
     full.reasoning_tokens = Some(2);
     full.diagnosis = Some(diagnosis::of(Some(Cause::Decode)));
     let mut observations = request(&labels, Status::Cancelled);
-    observations.push(Observation::Started(labels.clone()));
-    observations.push(finished(&labels, full));
-    observations.push(Observation::Started(labels));
-    observations.push(engine_report("llama_cpp-8080", 3));
+    observations.extend([Observation::Started(labels.clone()), finished(&labels, full)]);
+    observations.extend([Observation::Started(labels), engine_report("llama_cpp-8080", 3)]);
     let step = engine_step("llama_cpp-8080", Some(StepKind::Mixed), Some(1_000_000_000));
     observations.push(Observation::Step(Box::new(step)));
     observations.push(diagnosis::capacity("llama_cpp-8080", Some(4)));
