@@ -1,9 +1,13 @@
-//! The agent, as root, on a server in a control group of its own that meets its limit, waits, and is killed.
+//! The agent, as root, on a server that runs short of memory: in a control group of its own whose limit it meets, on a GPU
+//! that fills up.
 //!
 //! Run by `cargo xtask test`. On a host whose memory controller is in version 2 this is version 2; the kernel test's machine has
 //! that in any case.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::float_cmp, reason = "counts and what a test has set are exact")]
+
+mod gpu;
 
 use infertap_tests::{
     agent::{Agent, Start},
@@ -15,7 +19,7 @@ use infertap_tests::{
 use serde_json::{Value, json};
 use std::{
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -49,6 +53,14 @@ fn pressure(agent: &Agent, engine: &str) -> Value {
     of.map_or(Value::Null, |engine| engine["pressure"].clone())
 }
 
+/// A script that starts the agent.
+fn executable(folder: &Path, script: &str) -> PathBuf {
+    let path = folder.join("agent.sh");
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
 /// `namespace`: the agent is in a control group namespace of its own, as in a container, and sees the server's group above.
 fn limits_waits_and_kills_are_seen(namespace: bool) {
     let folder = tempfile::tempdir().unwrap();
@@ -74,16 +86,14 @@ fn limits_waits_and_kills_are_seen(namespace: bool) {
     let home = namespace.then(|| Group::make(&format!("infertap-home-{}", std::process::id())).unwrap());
     if namespace {
         // The shell moves itself, and its namespace begins there.
-        let moves: String = home
-            .iter()
-            .flat_map(Group::procs)
+        let procs = home.iter().flat_map(Group::procs);
+        let moves: Vec<String> = procs
             .map(|procs| format!("echo $$ > {}\n", procs.display()))
             .collect();
+        let moves = moves.concat();
         let agent = start.binary.display();
         let script = format!("#!/bin/sh\nset -e\n{moves}exec unshare --cgroup {agent} \"$@\"\n");
-        start.binary = folder.path().join("agent.sh");
-        std::fs::write(&start.binary, script).unwrap();
-        std::fs::set_permissions(&start.binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+        start.binary = executable(folder.path(), &script);
     }
     let agent = Agent::start(&start).unwrap();
     let engine = agent
