@@ -127,7 +127,11 @@ class Torch:
 
     def known(self, kernels=0, graphs=0, copies=0, allocations=0, failures=0):
         torch = self.torch
+        # What the call before allocated.
+        self.kept = []
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        reserved = torch.cuda.memory_reserved()
         begin = time.monotonic_ns()
         for _ in range(kernels):
             self.small.add_(1)
@@ -138,9 +142,7 @@ class Torch:
         for _ in range(copies):
             self.memory.copy_(self.pinned, non_blocking=True)
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        reserved = torch.cuda.memory_reserved()
-        kept = [torch.empty(64 << 20, dtype=torch.uint8, device="cuda") for _ in range(allocations)]
+        self.kept = [torch.empty(64 << 20, dtype=torch.uint8, device="cuda") for _ in range(allocations)]
         allocated = torch.cuda.memory_reserved() - reserved
         for _ in range(failures):
             try:
@@ -148,7 +150,7 @@ class Torch:
             except torch.OutOfMemoryError:
                 continue
             sys.exit("32 TiB of GPU memory could be allocated")
-        answer = {
+        return {
             "kernels": kernels,
             "graphs": graphs,
             "host_to_device_bytes": copies * len(self.pinned),
@@ -157,8 +159,6 @@ class Torch:
             "kernel_ns": (launched - begin) / max(kernels, 1),
             "graph_ns": (replayed - launched) / max(graphs, 1),
         }
-        self.kept = kept
-        return answer
 
     def profiled(self):
         from torch.profiler import ProfilerActivity, profile
@@ -175,67 +175,102 @@ class Torch:
 
 
 class Driver:
-    """The driver's calls alone, in the pattern of the decoder: a prompt takes the time of its length, a step the same."""
+    """The driver's calls alone, in the pattern of the decoder, on the tests' stand-in driver: there a kernel takes as long as
+    its name says."""
 
     PREFILL_KERNELS = 8 * LAYERS
-    TOKEN_SECONDS = 0.0002
-    STEP_SECONDS = 0.004
+    TOKEN_US = 200
+    STEP_US = 4000
 
     def __init__(self):
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.description = "the CUDA driver's calls, without PyTorch"
+        gpu, context, self.module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuInit", 0)
-        gpu, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(gpu), 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), gpu)
-        self.call("cuCtxSetCurrent", context)
+        self.context = context
+        self.enter()
+        self.call("cuModuleLoadData", ctypes.byref(self.module), ctypes.c_char_p(b"kernels"))
         self.stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
-        self.graph = ctypes.c_void_p(0x6000)
-        self.kernel = ctypes.c_void_p(0x5000)
+        self.kernels = {}
+        self.graph = self.graph_of(self.kernel(self.STEP_US))
+        self.small_graph = self.graph_of(self.kernel(0))
         self.memory = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(self.memory), ctypes.c_size_t(16 << 20))
+        self.kept = []
         self.host = ctypes.create_string_buffer(16 << 20)
+
+    def enter(self):
+        """A context is a thread's."""
+        self.call("cuCtxSetCurrent", self.context)
 
     def call(self, name, *arguments, accepts=(0,)):
         result = getattr(self.cuda, name)(*arguments)
         if result not in accepts:
             sys.exit(f"{name} failed: {result}")
-        return result
 
-    def launch(self):
-        self.call("cuLaunchKernel", self.kernel, 1, 1, 1, 32, 1, 1, 0, self.stream, None, None)
+    def kernel(self, microseconds):
+        if microseconds not in self.kernels:
+            function = ctypes.c_void_p()
+            name = ctypes.c_char_p(f"kernel_{microseconds}us".encode())
+            self.call("cuModuleGetFunction", ctypes.byref(function), self.module, name)
+            self.kernels[microseconds] = function
+        return self.kernels[microseconds]
 
-    def wait(self, seconds):
-        time.sleep(seconds)
+    def graph_of(self, kernel):
+        graph, node, executable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuGraphCreate", ctypes.byref(graph), 0)
+        # CUDA_KERNEL_NODE_PARAMS begins with the function.
+        parameters = (ctypes.c_void_p * 16)(kernel)
+        no_edges = (None, ctypes.c_size_t(0))
+        self.call("cuGraphAddKernelNode_v2", ctypes.byref(node), graph, *no_edges, parameters)
+        self.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_uint64(0))
+        return executable
+
+    def launch(self, kernel):
+        self.call("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, self.stream, None, None)
+
+    def wait(self):
         self.call("cuStreamSynchronize", self.stream)
 
     def prefill(self, slot, tokens):
+        self.enter()
+        kernel = self.kernel(self.TOKEN_US * len(tokens) // self.PREFILL_KERNELS)
         for _ in range(self.PREFILL_KERNELS):
-            self.launch()
-        self.wait(self.TOKEN_SECONDS * len(tokens))
+            self.launch(kernel)
+        self.wait()
 
     def decode(self):
+        self.enter()
         self.call("cuGraphLaunch", self.graph, self.stream)
-        self.wait(self.STEP_SECONDS)
+        self.wait()
 
     def known(self, kernels=0, graphs=0, copies=0, allocations=0, failures=0):
+        self.enter()
+        # What the call before allocated.
+        for address in self.kept:
+            self.call("cuMemFree_v2", address)
+        small = self.kernel(0)
         begin = time.monotonic_ns()
         for _ in range(kernels):
-            self.launch()
+            self.launch(small)
         launched = time.monotonic_ns()
         for _ in range(graphs):
-            self.call("cuGraphLaunch", self.graph, self.stream)
+            self.call("cuGraphLaunch", self.small_graph, self.stream)
         replayed = time.monotonic_ns()
         for _ in range(copies):
-            self.call("cuMemcpyHtoDAsync_v2", self.memory, self.host, ctypes.c_size_t(len(self.host)), self.stream)
-        self.call("cuStreamSynchronize", self.stream)
-        for _ in range(allocations):
-            self.call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(64 << 20))
+            size = ctypes.c_size_t(len(self.host))
+            self.call("cuMemcpyHtoDAsync_v2", self.memory, self.host, size, self.stream)
+        self.wait()
+        self.kept = [ctypes.c_uint64() for _ in range(allocations)]
+        for address in self.kept:
+            self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(64 << 20))
         for _ in range(failures):
-            OUT_OF_MEMORY = 2
+            out_of_memory = 2
             address = ctypes.byref(ctypes.c_uint64())
-            self.call("cuMemAlloc_v2", address, ctypes.c_size_t(1 << 45), accepts=(OUT_OF_MEMORY,))
+            self.call("cuMemAlloc_v2", address, ctypes.c_size_t(1 << 45), accepts=(out_of_memory,))
         return {
             "kernels": kernels,
             "graphs": graphs,

@@ -115,6 +115,11 @@ pub struct Agent {
 impl Agent {
     /// Starts it and waits until `/readyz` agrees.
     pub fn start(start: &Start) -> Result<Agent> {
+        Agent::start_with(start, &[])
+    }
+
+    /// As [`Agent::start`], with these variables in its environment.
+    pub fn start_with(start: &Start, environment: &[(&str, PathBuf)]) -> Result<Agent> {
         let port = if start.port == 0 { free_port()? } else { start.port };
         let mut words = start
             .through
@@ -126,7 +131,8 @@ impl Agent {
         command
             .args(&words[1..])
             .args(["run", "--listen", &format!("127.0.0.1:{port}")])
-            .args(&start.arguments);
+            .args(&start.arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = Child::spawn("the agent", command, &start.log)?;
         child.privileged = !start.through.is_empty();
         let address = Address::loopback(port);

@@ -13,6 +13,7 @@ pub mod deployed;
 pub mod engines;
 pub mod exposition;
 pub mod gpu;
+pub mod gpu_check;
 pub mod http;
 pub mod kernel;
 pub mod load;

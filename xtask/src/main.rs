@@ -10,6 +10,7 @@ mod build;
 mod demo;
 mod ebpf;
 mod fuzz;
+mod gpu_check;
 mod interrupt;
 mod privilege;
 mod run;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Args),
     /// Compare the agent with a real engine's own account of a load that makes it queue; fails where a bound is broken
     Accuracy(accuracy::Args),
+    /// Compare the agent with nvidia-smi, PyTorch and an engine's own account on this machine's GPU, in four minutes
+    GpuCheck(gpu_check::Args),
     /// Run every fuzz target for a while
     Fuzz(fuzz::Args),
     /// Rewrite the expectations of snapshot and golden tests
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Accuracy(args) => accuracy::run(&args),
+        Command::GpuCheck(args) => gpu_check::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bless(args) => bless::run(&args),
         Command::Tidy(args) => tidy::run(&args),

@@ -16,11 +16,11 @@ const SHARE: f64 = 0.20;
 
 /// One request: what is true and what was inferred, with its source.
 #[derive(Debug, Clone)]
-pub(super) struct Guess {
-    pub(super) who: String,
-    pub(super) truth: f64,
-    pub(super) inferred: Option<f64>,
-    pub(super) source: Option<String>,
+pub(crate) struct Guess {
+    pub(crate) who: String,
+    pub(crate) truth: f64,
+    pub(crate) inferred: Option<f64>,
+    pub(crate) source: Option<String>,
 }
 
 /// Collects one duration of all requests of which the truth knows it.
@@ -43,7 +43,7 @@ pub(super) fn guesses(
 
 /// The table. Only what is said to be an estimate may be inferred here: another source would mean that the agent read what
 /// it was told to leave.
-pub(super) fn section(what: &str, guesses: &[Guess]) -> Section {
+pub(crate) fn section(what: &str, guesses: &[Guess]) -> Section {
     let told: Vec<(&Guess, f64)> = guesses
         .iter()
         .filter_map(|guess| Some((guess, guess.inferred? - guess.truth)))

@@ -6,14 +6,14 @@
 
 mod counts;
 mod gauges;
-mod inference;
+pub(crate) mod inference;
 mod known;
 mod llama;
 mod mix;
-mod report;
+pub(crate) mod report;
 mod setting;
 mod sums;
-mod times;
+pub(crate) mod times;
 mod vllm;
 
 use crate::{agent::Record, compare::compare, engines::Kind, load::ClientTruth};

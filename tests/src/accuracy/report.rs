@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 /// Whether a bound was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It was.
     Pass,
     /// It was not, or there was nothing to judge.
@@ -16,7 +16,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn of(kept: bool) -> Verdict {
+    pub(crate) fn of(kept: bool) -> Verdict {
         if kept { Verdict::Pass } else { Verdict::Fail }
     }
 }
@@ -33,25 +33,25 @@ impl Display for Verdict {
 
 /// One table, computed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Section {
-    pub(super) text: String,
+pub(crate) struct Section {
+    pub(crate) text: String,
     /// Each bound in words, and whether it was kept.
-    pub(super) verdicts: Vec<(String, Verdict)>,
+    pub(crate) verdicts: Vec<(String, Verdict)>,
 }
 
 /// The report of a run, printed as it grows.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     failed: Vec<String>,
     passed: usize,
 }
 
 impl Report {
-    pub(super) fn heading(text: &str) {
+    pub(crate) fn heading(text: &str) {
         println!("\n## {text}\n");
     }
 
-    pub(super) fn add(&mut self, section: Section) {
+    pub(crate) fn add(&mut self, section: Section) {
         print!("{}", section.text);
         for (bound, verdict) in section.verdicts {
             match verdict {
@@ -62,14 +62,14 @@ impl Report {
         }
     }
 
-    pub(super) fn add_all(&mut self, sections: Vec<Section>) {
+    pub(crate) fn add_all(&mut self, sections: Vec<Section>) {
         for section in sections {
             self.add(section);
         }
     }
 
     /// Prints the end; the bounds that were broken.
-    pub(super) fn finish(self) -> Vec<String> {
+    pub(crate) fn finish(self) -> Vec<String> {
         println!("\n{} bounds kept, {} broken", self.passed, self.failed.len());
         for bound in &self.failed {
             println!("FAIL {bound}");

@@ -13,13 +13,13 @@ const WORTH_LISTING: f64 = 10e-6;
 
 /// What one request gave.
 #[derive(Debug, Clone)]
-pub(super) struct Pair {
+pub(crate) struct Pair {
     /// Its name and both timelines, for the list of the worst.
-    pub(super) who: String,
+    pub(crate) who: String,
     /// Seconds that the truth says.
-    pub(super) truth: f64,
+    pub(crate) truth: f64,
     /// Seconds that the agent says.
-    pub(super) agent: f64,
+    pub(crate) agent: f64,
 }
 
 impl Pair {
@@ -40,28 +40,28 @@ impl Pair {
 
 /// How far the agent may be off.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     /// A request is within the bound when it is off by no more than so many seconds…
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// …or by no more than this share of the truth.
-    pub(super) share: f64,
+    pub(crate) share: f64,
     /// So many of a hundred requests must be within it.
-    pub(super) percentile: f64,
+    pub(crate) percentile: f64,
 }
 
 /// One compared quantity.
 #[derive(Debug)]
-pub(super) struct Times {
-    pub(super) what: String,
-    pub(super) pairs: Vec<Pair>,
+pub(crate) struct Times {
+    pub(crate) what: String,
+    pub(crate) pairs: Vec<Pair>,
     /// Requests of which the truth says it and the agent does not.
-    pub(super) missing: Vec<String>,
-    pub(super) bound: Option<Bound>,
+    pub(crate) missing: Vec<String>,
+    pub(crate) bound: Option<Bound>,
 }
 
 impl Times {
     /// The table, with the bound's verdict. A missing value is outside every bound.
-    pub(super) fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> Section {
         let signed = Distribution::new(self.pairs.iter().map(Pair::difference));
         let absolute = Distribution::new(self.pairs.iter().map(|pair| pair.difference().abs()));
         let shares = Distribution::new(self.pairs.iter().map(Pair::share));

@@ -66,7 +66,7 @@ pub(super) fn tokenizing_command(folder: &Path, port: u16) -> Command {
 /// The program that calls tokenizers in loops.
 pub(super) fn call_cost_command(folder: &Path) -> Command {
     let mut command = Command::new(folder.join("llama/bin/python"));
-    command.arg(script("call_cost.py")).arg(model(folder));
+    command.arg(script("call_cost.py"));
     command
 }
 

@@ -1,7 +1,8 @@
-//! What the probes on functions of tokenizers and llama.cpp cost a call.
+//! What the probes on the functions of engines and tokenizers cost a call: all have the same, one on the entry or one on the
+//! entry and one on the return.
 //!
-//! Owns: the program and what must be attached. Refuses: calls that compute for milliseconds, where the probes' microseconds
-//! are lost in the noise: they have the same probes.
+//! Owns: the program and what must be attached. Refuses: calls that take long enough to drown a probe's microseconds, as
+//! those of llama.cpp do.
 
 use super::loops::{Comparison, Program, table};
 use crate::build;
@@ -12,7 +13,7 @@ use infertap_tests::{
 };
 use std::path::PathBuf;
 
-/// Nanoseconds that probes add to a call of a tokenizer or of llama.cpp.
+/// Nanoseconds that probes add to a call of a tokenizer.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Rounds; each measures once without the agent and once with it
@@ -24,10 +25,7 @@ pub(super) struct Args {
 }
 
 /// Functions that are called, and their probes.
-const CALLS: [(&str, &str); 2] = [
-    ("llama_tokenize", "entry and return"),
-    ("hf_tokenizers_encode", "entry and return"),
-];
+const CALLS: [(&str, &str); 1] = [("hf_tokenizers_encode", "entry and return")];
 
 /// Entry of the measurement.
 pub(super) fn measure(args: &Args) -> Result<()> {
@@ -44,7 +42,6 @@ pub(super) fn measure(args: &Args) -> Result<()> {
     let mut program = Program::start("the program that tokenizes", command, &logs.join("calls.log"))?;
     let rounds = Comparison {
         agent: &agent,
-        arguments: &[],
         logs: &logs,
         rounds: args.rounds,
         attached: &attached,

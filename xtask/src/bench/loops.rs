@@ -49,11 +49,6 @@ impl Program {
         Ok(program)
     }
 
-    fn measure(&mut self) -> Result<BTreeMap<String, f64>> {
-        self.input.write_all(b"\n").context("the program takes no more")?;
-        self.answer()
-    }
-
     fn answer(&mut self) -> Result<BTreeMap<String, f64>> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -66,11 +61,29 @@ impl Program {
     }
 }
 
+/// What is measured.
+pub(super) trait Subject {
+    /// Makes ready for the next measurement; the processes to watch in it.
+    fn ready(&mut self) -> Result<Vec<u32>>;
+
+    /// Nanoseconds a call, by the name of the function.
+    fn measure(&mut self) -> Result<BTreeMap<String, f64>>;
+}
+
+impl Subject for Program {
+    fn ready(&mut self) -> Result<Vec<u32>> {
+        Ok(vec![self.child.pid()])
+    }
+
+    fn measure(&mut self) -> Result<BTreeMap<String, f64>> {
+        self.input.write_all(b"\n").context("the program takes no more")?;
+        self.answer()
+    }
+}
+
 /// What is compared.
 pub(super) struct Comparison<'a> {
     pub(super) agent: &'a Path,
-    /// More arguments of `infertap run`.
-    pub(super) arguments: &'a [String],
     pub(super) logs: &'a Path,
     pub(super) rounds: usize,
     /// Whether all that is to be measured is attached, by the agent's metrics; or what is missing.
@@ -83,17 +96,18 @@ pub(super) struct Comparison<'a> {
 pub(super) type Rounds = BTreeMap<String, Vec<(f64, f64)>>;
 
 impl Comparison<'_> {
-    pub(super) fn run(&self, program: &mut Program) -> Result<Rounds> {
+    pub(super) fn run(&self, subject: &mut impl Subject) -> Result<Rounds> {
         let mut rounds = Rounds::new();
         // The first loops of a program find cold caches.
-        program.measure()?;
+        subject.ready()?;
+        subject.measure()?;
         for round in 0..self.rounds {
             let (without, with) = if round % 2 == 0 {
-                let without = program.measure()?;
-                (without, self.watched(program)?)
+                let without = unwatched(subject)?;
+                (without, self.watched(subject)?)
             } else {
-                let with = self.watched(program)?;
-                (program.measure()?, with)
+                let with = self.watched(subject)?;
+                (unwatched(subject)?, with)
             };
             for (name, without) in without {
                 let with = with
@@ -105,11 +119,12 @@ impl Comparison<'_> {
         Ok(rounds)
     }
 
-    fn watched(&self, program: &mut Program) -> Result<BTreeMap<String, f64>> {
-        let arguments = ["--pid".to_owned(), program.child.pid().to_string()];
+    fn watched(&self, subject: &mut impl Subject) -> Result<BTreeMap<String, f64>> {
+        let pids = subject.ready()?;
+        let arguments = pids.iter().flat_map(|pid| ["--pid".to_owned(), pid.to_string()]);
         let agent = Agent::start(&Start {
             binary: self.agent.to_path_buf(),
-            arguments: arguments.iter().chain(self.arguments).cloned().collect(),
+            arguments: arguments.collect(),
             port: 0,
             log: self.logs.join("agent.log"),
             through: Vec::new(),
@@ -118,7 +133,7 @@ impl Comparison<'_> {
         let programs = bpf_census::programs_of(agent.pid())?;
         ensure!(!programs.is_empty(), "the agent holds no BPF program");
         let before = (self.seen)(&agent.metrics()?);
-        let measured = program.measure()?;
+        let measured = subject.measure()?;
         wait(&agent, |metrics| {
             let seen = (self.seen)(metrics) - before;
             (seen > 0.0)
@@ -129,6 +144,11 @@ impl Comparison<'_> {
         wait_gone(&programs)?;
         Ok(measured)
     }
+}
+
+fn unwatched(subject: &mut impl Subject) -> Result<BTreeMap<String, f64>> {
+    subject.ready()?;
+    subject.measure()
 }
 
 fn wait(agent: &Agent, ready: impl Fn(&Exposition) -> Result<(), String>) -> Result<()> {

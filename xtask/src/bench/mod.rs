@@ -44,7 +44,7 @@ enum What {
 enum Alone {
     /// Output tokens a second of a real engine, with all probes of the agent on and without it
     Engine(engine::Args),
-    /// Nanoseconds that probes add to a call of a tokenizer or of llama.cpp
+    /// Nanoseconds that probes add to a call of a tokenizer
     Calls(calls::Args),
 }
 
