@@ -11,9 +11,17 @@ use std::{
 
 /// File name of NVML's library.
 pub const NVML: &str = "libnvidia-ml.so.1";
+/// File name of the CUDA driver's library.
+pub const CUDA: &str = "libcuda.so.1";
+/// File name of the CUDA runtime's library.
+pub const CUDART: &str = "libcudart.so.12";
 
 /// Names of the shared objects as cargo makes them.
-const BUILT: [(&str, &str); 1] = [("libinfertap_stand_in_nvml.so", NVML)];
+const BUILT: [(&str, &str); 3] = [
+    ("libinfertap_stand_in_nvml.so", NVML),
+    ("libinfertap_stand_in_cuda.so", CUDA),
+    ("libinfertap_stand_in_cudart.so", CUDART),
+];
 
 /// A folder with stand-in libraries under their real names. Each test makes its own: uprobes bind to files, and so do not
 /// meet those of another test.

@@ -3,6 +3,7 @@
 //! Owns: the listener, one thread a connection, the truth records. Refuses: inference; what to answer is the request's
 //! own `script` member ([`Script`]).
 
+pub mod engine;
 pub mod garbage;
 mod memory;
 mod process;
@@ -34,6 +35,18 @@ pub struct ServerTruth {
     pub model: Option<String>,
     /// The read that brought the first byte of the request returned.
     pub t0_ns: u64,
+    /// When the engine got it; absent, as the three that follow, where no engine computed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_ns: Option<u64>,
+    /// When the engine started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub t1_ns: Option<u64>,
+    /// When its first token existed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub t2_ns: Option<u64>,
+    /// When its last token existed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub t3_ns: Option<u64>,
     /// Just before the write of each content-bearing chunk.
     pub content_ns: Vec<u64>,
     /// Just before the last write of the response.
@@ -59,6 +72,8 @@ pub struct Options {
     pub garbage: Option<garbage::Kind>,
     /// What requests without a `script` get.
     pub script: Script,
+    /// Computes requests whose script says what they need of a GPU.
+    pub engine: Option<engine::Engine>,
 }
 
 /// Where truth records go.
@@ -143,7 +158,7 @@ fn connection(socket: &Socket, options: &Options, sink: &TruthSink) {
             model: request.model(),
             ..ServerTruth::default()
         };
-        let keep = reply::reply(socket, &request, &options.script, &mut truth);
+        let keep = reply::reply(socket, &request, options, &mut truth);
         sink(truth);
         if !keep {
             return;

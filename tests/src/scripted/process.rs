@@ -2,8 +2,8 @@
 //!
 //! Owns: starting `scripted-server` and reading its truth file. Refuses: serving (the executable's work).
 
-use super::{Address, ServerTruth};
-use crate::child::Child;
+use super::{Address, ServerTruth, engine::Step};
+use crate::{child::Child, gpu::Drivers};
 use anyhow::{Context, Result};
 use std::{
     fs,
@@ -19,28 +19,59 @@ pub struct ServerProcess {
     /// Where it listens.
     pub address: Address,
     truth: Option<PathBuf>,
+    steps: Option<PathBuf>,
     child: Child,
 }
 
 impl ServerProcess {
     /// Starts `binary` with `arguments`; its truth file is in `folder`.
     pub fn start(binary: &Path, folder: &Path, arguments: &[&str]) -> Result<ServerProcess> {
-        Self::start_with(binary, folder, arguments, Some(folder.join("truth.jsonl")))
+        Self::start_with(binary, folder, arguments, &[], Some(folder.join("truth.jsonl")))
+    }
+
+    /// As [`ServerProcess::start`], with an engine on the stand-in GPU: [`ServerProcess::steps`] tells what it did.
+    /// `environment` is for the libraries.
+    pub fn start_on_gpu(
+        binary: &Path,
+        folder: &Path,
+        drivers: &Drivers,
+        arguments: &[&str],
+        environment: &[(&str, PathBuf)],
+    ) -> Result<ServerProcess> {
+        let gpu = drivers.folder().display().to_string();
+        let steps = folder.join("steps.jsonl").display().to_string();
+        let more = ["--gpu", &gpu, "--steps", &steps];
+        let truth = Some(folder.join("truth.jsonl"));
+        let mut server = Self::start_with(binary, folder, &[&more, arguments].concat(), environment, truth)?;
+        server.steps = Some(folder.join("steps.jsonl"));
+        Ok(server)
+    }
+
+    /// The steps that its engine has made, complete up to every token that has been answered with.
+    pub fn steps(&self) -> Result<Vec<Step>> {
+        let path = self.steps.as_ref().context("it has no engine")?;
+        let text = fs::read_to_string(path)?;
+        let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
+        Ok(complete
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()?)
     }
 
     /// As [`ServerProcess::start`], for measurements in which writing the truth down would be part of the cost.
     pub fn start_without_truth(binary: &Path, folder: &Path, arguments: &[&str]) -> Result<ServerProcess> {
-        Self::start_with(binary, folder, arguments, None)
+        Self::start_with(binary, folder, arguments, &[], None)
     }
 
     fn start_with(
         binary: &Path,
         folder: &Path,
         arguments: &[&str],
+        environment: &[(&str, PathBuf)],
         truth: Option<PathBuf>,
     ) -> Result<ServerProcess> {
         let mut command = Command::new(binary);
-        command.args(arguments);
+        command.args(arguments).envs(environment.iter().cloned());
         if let Some(truth) = &truth {
             command.arg("--truth").arg(truth);
         }
@@ -57,6 +88,7 @@ impl ServerProcess {
         Ok(ServerProcess {
             address,
             truth,
+            steps: None,
             child,
         })
     }

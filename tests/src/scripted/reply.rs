@@ -2,7 +2,9 @@
 //!
 //! Owns: the bytes and their timing. Refuses: reading requests (`request`).
 
-use super::{HeadStyle, Script, ServerTruth, Socket, WriteStyle, memory, request::Request};
+use super::{
+    HeadStyle, Options, Script, ServerTruth, Socket, WriteStyle, engine::Ticket, memory, request::Request,
+};
 use crate::clock::{monotonic_ns, sleep_until};
 use serde_json::{Value, json};
 use std::{
@@ -20,15 +22,18 @@ struct Reply<'a> {
     truth: &'a mut ServerTruth,
     /// A head that waits to travel with what follows.
     pending: Vec<u8>,
+    /// Its place in the engine, where one computes it.
+    ticket: Option<Ticket>,
 }
 
 /// Answers `request`; whether the connection stays open.
-pub(super) fn reply(socket: &Socket, request: &Request, default: &Script, truth: &mut ServerTruth) -> bool {
+pub(super) fn reply(socket: &Socket, request: &Request, options: &Options, truth: &mut ServerTruth) -> bool {
     let own = request
         .body
         .get("script")
         .map(|script| serde_json::from_value::<Script>(script.clone()));
-    let (script, complaint) = match own {
+    let default = &options.script;
+    let (mut script, mut complaint) = match own {
         None => (default.clone(), None),
         Some(Ok(script)) => (script, None),
         Some(Err(error)) => (
@@ -39,6 +44,10 @@ pub(super) fn reply(socket: &Socket, request: &Request, default: &Script, truth:
             Some(error.to_string()),
         ),
     };
+    if script.gpu.is_some() && options.engine.is_none() {
+        script.status = 400;
+        complaint = Some("this server has no GPU".to_owned());
+    }
     let chat = request.path.ends_with("/chat/completions");
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let id = format!(
@@ -58,6 +67,7 @@ pub(super) fn reply(socket: &Socket, request: &Request, default: &Script, truth:
         script: &script,
         truth,
         pending: Vec::new(),
+        ticket: None,
     };
     let result = if script.status != 200 || request.body.is_null() {
         reply.truth.status = if script.status == 200 { 400 } else { script.status };
@@ -65,12 +75,20 @@ pub(super) fn reply(socket: &Socket, request: &Request, default: &Script, truth:
     } else {
         reply.truth.response_id.clone_from(&id);
         let answer = Answer { id, chat, request };
+        if let (Some(work), Some(engine)) = (&script.gpu, &options.engine) {
+            reply.ticket = Some(engine.submit(work, script.chunks));
+        }
         if request.body["stream"] == true {
             reply.stream(&answer)
         } else {
             reply.whole(&answer)
         }
     };
+    if let Some(ticket) = reply.ticket.take() {
+        reply.truth.queued_ns = Some(ticket.queued_ns);
+        (reply.truth.t1_ns, reply.truth.t2_ns, reply.truth.t3_ns) =
+            (ticket.t1_ns, ticket.t2_ns, ticket.t3_ns);
+    }
     let complete = matches!(result, Ok(true));
     truth.broken = !complete;
     complete && !script.close && !request.close
@@ -132,7 +150,10 @@ impl Reply<'_> {
     }
 
     fn whole(&mut self, answer: &Answer<'_>) -> io::Result<bool> {
-        sleep_until(self.truth.t0_ns + self.script.first_gap_us * 1000);
+        match &mut self.ticket {
+            Some(ticket) => while ticket.token() {},
+            None => sleep_until(self.truth.t0_ns + self.script.first_gap_us * 1000),
+        }
         let text: String = (0..self.script.chunks).map(|chunk| self.text(chunk)).collect();
         self.truth.tokens = self.script.chunks * self.script.tokens_per_chunk;
         let message = json!({"role": "assistant", "content": text});
@@ -196,7 +217,9 @@ impl Reply<'_> {
             }
             let text = self.text(chunk);
             let event = answer.delta(&json!({"content": text}), &text, None);
-            if self.script.first_gap_us + self.script.gap_us > 0 {
+            if let Some(ticket) = &mut self.ticket {
+                ticket.token();
+            } else if self.script.first_gap_us + self.script.gap_us > 0 {
                 sleep_until(start + u64::from(chunk) * self.script.gap_us * 1000);
             }
             let before = monotonic_ns();

@@ -3,6 +3,7 @@
 //! Owns: the `script` member of a request and its defaults. Refuses: unknown members, so that a typing error in a test
 //! does not go unnoticed.
 
+use super::engine::GpuWork;
 use serde::{Deserialize, Serialize};
 
 /// The schedule and shape of one response.
@@ -37,6 +38,9 @@ pub struct Script {
     pub head: HeadStyle,
     /// How a chunk travels.
     pub write: WriteStyle,
+    /// Chunks come when an engine has computed them on the stand-in GPU, instead of by `first_gap_us` and `gap_us`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuWork>,
     /// A small send buffer and non-blocking writes: a slow client makes them fail with `EAGAIN`.
     pub nonblocking: bool,
     /// Read so many MiB of a new file through the page cache before the response begins.
@@ -62,6 +66,7 @@ impl Default for Script {
             close: false,
             head: HeadStyle::Alone,
             write: WriteStyle::Whole,
+            gpu: None,
             nonblocking: false,
             cache_mib: 0,
             allocate_mib: 0,

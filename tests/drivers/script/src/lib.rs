@@ -18,6 +18,7 @@
 //! assert_eq!(script.gpus[0].energy_mj_at(3.0, &Default::default()), Some(830_000.0));
 //! ```
 
+mod cuda;
 mod error;
 mod gpu;
 mod parts;
@@ -25,6 +26,7 @@ mod preset;
 mod value;
 mod work;
 
+pub use cuda::{CUDA_VARIABLE, Cuda, CudaFailure, RuntimeCalls};
 pub use error::{Code, Errors, Failure, FailureTime};
 pub use gpu::{Away, Energy, Event, EventKind, Gpu, How, Process};
 pub use parts::{

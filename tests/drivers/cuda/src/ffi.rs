@@ -1,0 +1,116 @@
+//! The C boundary: output parameters and the form of every function.
+//!
+//! Owns: all reading and writing through callers' pointers. Refuses: knowing what is written.
+
+use crate::state::Error;
+use std::ptr;
+
+/// A parameter through which a caller gets or gives a `T`. It is made by callers in C alone, whom CUDA's header obliges to
+/// pass null or memory for one.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Ptr<T>(*mut T);
+
+impl<T> Clone for Ptr<T> {
+    fn clone(&self) -> Ptr<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Ptr<T> {}
+
+impl<T: Copy> Ptr<T> {
+    /// Reads it.
+    pub(crate) fn get(self) -> Result<T, Error> {
+        if self.0.is_null() {
+            return Err(Error::InvalidValue);
+        }
+        // SAFETY: not null, so the caller's promise holds: a readable, initialised `T`.
+        Ok(unsafe { ptr::read_unaligned(self.0) })
+    }
+
+    /// Writes it.
+    pub(crate) fn set(self, value: T) -> Result<(), Error> {
+        if self.0.is_null() {
+            return Err(Error::InvalidValue);
+        }
+        // SAFETY: not null, so the caller's promise holds: room for a `T`.
+        unsafe { ptr::write_unaligned(self.0, value) };
+        Ok(())
+    }
+}
+
+/// Reads a string that a caller passes.
+pub(crate) fn text(of: Ptr<std::ffi::c_char>) -> Result<String, Error> {
+    if of.0.is_null() {
+        return Err(Error::InvalidValue);
+    }
+    // SAFETY: not null, so the caller's promise holds: a string with its end.
+    let text = unsafe { std::ffi::CStr::from_ptr(of.0) };
+    Ok(text.to_string_lossy().into_owned())
+}
+
+/// Defines functions of the driver. `fn a | b (…)` is exported as `a`, and as `b` for per-thread default streams. Each body
+/// gets the [`crate::state::Entry`] and returns `Result<(), Error>`. `EXPORTS` has the functions that `cuGetProcAddress`
+/// gives out: which way a call came in is counted, so no two of these are the same code. A panic ends the process, as the
+/// ABI does not let it unwind.
+macro_rules! cuda {
+    ($(fn $name:ident $(| $ptsz:ident)? ($entry:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)+) => {
+        mod body {
+            #[allow(clippy::wildcard_imports, reason = "the bodies are written for the module around them")]
+            use super::*;
+            $(
+                #[inline]
+                #[allow(clippy::too_many_arguments, clippy::unnecessary_wraps, reason = "the signatures are CUDA's own")]
+                pub(super) fn $name($entry: crate::state::Entry $(, $argument: $type)*) -> Result<(), crate::state::Error> {
+                    $body
+                }
+            )+
+        }
+
+        $(
+            #[unsafe(no_mangle)]
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments, reason = "the signatures are CUDA's own")]
+            extern "C" fn $name($($argument: $type),*) -> u32 {
+                crate::state::call(stringify!($name), crate::state::Entry::Exported, |entry| {
+                    body::$name(entry $(, $argument)*)
+                })
+            }
+
+            per_thread! { [$($ptsz)?] $name($($argument: $type),*) }
+        )+
+
+        mod internal {
+            #[allow(clippy::wildcard_imports, reason = "as the bodies")]
+            use super::*;
+            $(
+                #[inline(never)]
+                #[allow(clippy::too_many_arguments, reason = "the signatures are CUDA's own")]
+                pub(super) extern "C" fn $name($($argument: $type),*) -> u32 {
+                    crate::state::call(stringify!($name), crate::state::Entry::Internal, |entry| {
+                        body::$name(entry $(, $argument)*)
+                    })
+                }
+            )+
+        }
+
+        /// Exported name, and the function that is not exported.
+        pub(crate) const EXPORTS: &[(&str, *const ())] = &[$((stringify!($name), internal::$name as *const ())),+];
+    };
+}
+
+/// The exported function for per-thread default streams, of those that have one.
+macro_rules! per_thread {
+    ([] $name:ident($($argument:ident: $type:ty),*)) => {};
+    ([$ptsz:ident] $name:ident($($argument:ident: $type:ty),*)) => {
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        #[allow(clippy::too_many_arguments, reason = "the signatures are CUDA's own")]
+        extern "C" fn $ptsz($($argument: $type),*) -> u32 {
+            crate::state::call(stringify!($name), crate::state::Entry::PerThread, |entry| {
+                body::$name(entry $(, $argument)*)
+            })
+        }
+    };
+}
