@@ -19,13 +19,16 @@ use std::{
     thread,
 };
 
-/// Panels of what sockets alone cannot tell, and of what shows only where requests queue, as they do not for this server;
+/// Panels of what sockets alone cannot tell, of GPUs, and of what shows only where requests queue, as they do not for this server;
 /// their descriptions say so.
-const MAY_BE_SILENT: [&str; 4] = [
+const MAY_BE_SILENT: [&str; 7] = [
     "Capacity",
     "Cached share of input",
     "Cached and reasoning tokens",
     "Queue and prefill",
+    "What the GPUs were doing",
+    "Power by what it went into",
+    "Joules a token",
 ];
 
 /// Requests that succeed, fail, are refused, and are given up, without end.

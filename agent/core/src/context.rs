@@ -3,8 +3,8 @@
 //! Owns: the bundle, and the counting of anomalies until they are told. Refuses: state that outlives the event.
 
 use crate::{
-    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, infer::Infer,
-    inside::Inside, pressure::Pressure, slots::Slots, tokenize::Tokenizing,
+    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, gpu::Join,
+    infer::Infer, inside::Inside, pressure::Pressure, slots::Slots, tokenize::Tokenizing,
 };
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
@@ -57,6 +57,7 @@ pub(crate) struct Context<'a> {
     pub(crate) slots: &'a mut Slots,
     pub(crate) tokenizing: &'a mut Tokenizing,
     pub(crate) infer: &'a mut Infer,
+    pub(crate) gpu: &'a mut Join,
     pub(crate) pressure: &'a mut Pressure,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,

@@ -94,6 +94,7 @@ impl Exchange {
             if context.config.estimates {
                 context.infer.arrived(&engine.id, facts.id, began);
             }
+            context.gpu.arrived(&engine.id, facts.id, began);
         }
         let coding = Coding::of(&head.headers);
         if coding == Coding::Unsupported {
@@ -318,6 +319,7 @@ impl Exchange {
         context
             .peers
             .finish(id, witness, context.at, &mut finished, inside, config);
+        context.gpu.finished(id, context.at, &finished);
         context.out.push(Observation::Finished(Box::new(finished)));
     }
 }

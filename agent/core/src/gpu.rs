@@ -1,6 +1,22 @@
-//! What is told of GPUs: readings of their counters, and bursts of work that processes gave them.
+//! What is told of GPUs: readings of their counters, and bursts of work that processes gave them; and whose it was.
 //!
-//! Owns: the facts as they come in. Refuses: how they were read (the agent's sampler and probes).
+//! Owns: the facts as they come in, and the parts of their join with engines and requests. Refuses: how they were read
+//! (the agent's sampler and probes).
+
+mod charge;
+mod join;
+mod kind;
+mod readings;
+mod requests;
+mod share;
+#[cfg(test)]
+mod simulator;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+pub(crate) use join::Join;
+pub use share::{GpuShare, GpuState, TokenPhase, Unattributed, Uncharged};
 
 use crate::Nanos;
 use serde::{Deserialize, Serialize};

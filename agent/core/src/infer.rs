@@ -4,6 +4,7 @@
 //! request's end. Refuses: anything told by the engine (`inside`), and guessing: where the evidence leaves more room
 //! than the bounds of [`Estimate::holds_for`], nothing is said. The method is in `docs/inference.md`.
 
+mod bursts;
 mod limit;
 mod plan;
 mod rate;
@@ -14,6 +15,7 @@ mod steps;
 mod tests;
 
 use crate::Nanos;
+use bursts::Bursts;
 use limit::Limit;
 use plan::{Case, Free, Plan, Start, judge};
 use rate::Rate;
@@ -72,6 +74,7 @@ struct Engine {
     /// A request was found whose arrival was not seen: counts of requests under way were too low until then.
     unseen_until: Nanos,
     steps: Steps,
+    bursts: Bursts,
     /// Requests whose first token came with the newest step: judged when it is over.
     pending: Vec<u64>,
     limit: Limit,
@@ -106,6 +109,13 @@ impl Infer {
         }
     }
 
+    /// A process of the engine gave its GPUs work from `begin` on, which is done now.
+    pub(crate) fn burst(&mut self, engine: &Arc<str>, begin: Nanos) {
+        if let Some(engine) = self.engine(engine) {
+            engine.bursts.began(begin);
+        }
+    }
+
     /// A request ended at `at`. What is inferred of its start.
     pub(crate) fn ended(&mut self, engine: &str, id: u64, at: Nanos, prompt: Prompt) -> Option<Estimate> {
         self.engines.get_mut(engine)?.ended(id, at, prompt)
@@ -123,6 +133,7 @@ impl Infer {
                 + engine.ends.capacity() * 16
                 + engine.pending.capacity() * 8
                 + engine.steps.bytes()
+                + engine.bursts.bytes()
                 + engine.limit.bytes()
                 + engine.rate.bytes()
         };
@@ -244,9 +255,9 @@ impl Engine {
             return None;
         }
         let start = live.plan.start.or_else(|| self.choose(&live.plan, to_compute?))?;
-        let error = start.error;
+        let Start { at, error } = self.bursts.sharpen(start, t0, t2, alone);
         Some(Estimate {
-            t1: start.at.clamp(t0, t2),
+            t1: at.clamp(t0, t2),
             error,
         })
     }

@@ -3,7 +3,8 @@
 //! Owns: their list. Refuses: metric names and label caps (the exporters').
 
 use crate::{
-    Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId, pressure::PressureReport,
+    Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId, gpu::GpuShare,
+    pressure::PressureReport,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -41,11 +42,13 @@ pub enum Anomaly {
     TimeWentBack,
     /// A message between an engine's own processes that fits no layout known here.
     EngineMessage,
+    /// A step, a burst of CUDA calls or a reading of a GPU that came when its time had been accounted for.
+    GpuLate,
 }
 
 impl Anomaly {
     /// Every anomaly, in declaration order.
-    pub const ALL: [Anomaly; 15] = [
+    pub const ALL: [Anomaly; 16] = [
         Anomaly::NotHttp,
         Anomaly::Tls,
         Anomaly::Http2,
@@ -61,6 +64,7 @@ impl Anomaly {
         Anomaly::Evicted,
         Anomaly::TimeWentBack,
         Anomaly::EngineMessage,
+        Anomaly::GpuLate,
     ];
 
     /// The label value.
@@ -81,6 +85,7 @@ impl Anomaly {
             Anomaly::Evicted => "evicted",
             Anomaly::TimeWentBack => "time_went_back",
             Anomaly::EngineMessage => "engine_message",
+            Anomaly::GpuLate => "gpu_late",
         }
     }
 }
@@ -162,6 +167,8 @@ pub enum Observation {
         /// They are in none: they could be several requests', or came from no request that was seen.
         unassigned: u64,
     },
+    /// Time and energy of GPUs have found whose they were.
+    Gpu(GpuShare),
     /// The core has no use for the bytes of this connection: the kernel side may stop copying them.
     Ignore(ConnId),
 }

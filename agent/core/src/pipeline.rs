@@ -11,6 +11,7 @@ mod calls;
 mod config;
 mod dropped;
 mod end;
+mod gpu;
 mod memory;
 
 pub use config::{PipelineConfig, PipelineStats};
@@ -22,6 +23,7 @@ use crate::{
     diagnose::Peers,
     engines::Engines,
     event::{Closed, Socket},
+    gpu::Join,
     infer::Infer,
     inside::Inside,
     lru::LruMap,
@@ -50,6 +52,7 @@ pub struct Pipeline {
     slots: Slots,
     tokenizing: Tokenizing,
     infer: Infer,
+    gpu: Join,
     pressure: Pressure,
     anomalies: Anomalies,
     in_flight: usize,
@@ -78,6 +81,7 @@ impl Pipeline {
             slots: Slots::default(),
             tokenizing: Tokenizing::default(),
             infer: Infer::default(),
+            gpu: Join::default(),
             pressure: Pressure::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
@@ -90,7 +94,7 @@ impl Pipeline {
 
     /// Takes one event.
     pub fn handle(&mut self, event: Event<'_>, out: &mut Vec<Observation>) {
-        let at = event.at;
+        let (at, seen) = (event.at, out.len());
         match event.kind {
             EventKind::Open(socket) => self.open(socket, at, out),
             EventKind::Data {
@@ -141,8 +145,12 @@ impl Pipeline {
             }),
             // The descriptor is the agent's business.
             EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
-            EventKind::Gpu(reading) => self.gpu_read(at, &reading),
+            EventKind::Gpu(reading) => {
+                self.join_gpu(at, &reading);
+                self.gpu_read(at, &reading);
+            }
             EventKind::CudaBurst(burst) => {
+                self.cuda_burst(burst);
                 self.pressure
                     .cuda(burst.tgid, &self.engines, &self.config.pressure);
             }
@@ -175,9 +183,11 @@ impl Pipeline {
                 self.peers.down(&engine);
                 self.tokenizing.down(&engine);
                 self.infer.down(&engine);
+                self.gpu.down(&engine, at);
                 self.pressure.down(&engine);
             }
         }
+        self.gpu.observed(at, out.get(seen..).unwrap_or_default());
         self.anomalies.tell(out);
     }
 
@@ -206,10 +216,12 @@ impl Pipeline {
             }
             self.drop_connection(slot, now, out, Connection::expire);
         }
+        let seen = out.len();
         self.inside.advance(now, out);
         self.peers.advance(now, out);
         self.slots.advance(now, out);
         self.tokenizing.advance(now, out);
+        self.advance_gpu(now, seen, out);
         self.judge_memory(now, out);
         self.anomalies.tell(out);
     }
@@ -228,7 +240,8 @@ impl Pipeline {
                 + self.slots.bytes()
                 + self.tokenizing.bytes()
                 + self.infer.bytes()
-                + self.pressure.bytes(),
+                + self.pressure.bytes()
+                + self.gpu.bytes(),
         }
     }
 
@@ -340,6 +353,7 @@ impl Pipeline {
             slots: &mut self.slots,
             tokenizing: &mut self.tokenizing,
             infer: &mut self.infer,
+            gpu: &mut self.gpu,
             pressure: &mut self.pressure,
             in_flight: &mut self.in_flight,
             unflushed: false,

@@ -170,4 +170,7 @@ pub struct RequestRecord {
     pub diagnosis: Option<Diagnosis>,
     /// Price, when a price book is configured.
     pub cost: Option<serde_json::Value>,
+    /// Energy of GPUs that went into it, joules. It comes some seconds after the end; absent before, where the driver tells
+    /// no energy, and where a part is not known.
+    pub energy_j: Option<f64>,
 }

@@ -15,7 +15,8 @@ pub use recent::{Filter, Recent};
 use crate::sampler::nvml::GpuView;
 use gpus::Gpus;
 use infertap_core::{
-    EngineInfo, Observation, capacity::CapacityReport, observation::EngineLoad, pressure::PressureReport,
+    EngineInfo, Observation, capacity::CapacityReport, gpu::GpuShare, observation::EngineLoad,
+    pressure::PressureReport,
 };
 use metrics::{MetricsError, lock};
 use serde::Serialize;
@@ -102,6 +103,7 @@ impl Exporter {
         for observation in observations {
             match observation {
                 Observation::Finished(finished) => self.recent.push(&finished.record),
+                Observation::Gpu(GpuShare::Whole { id, joules }) => self.recent.energy(id, *joules),
                 Observation::EngineMessages { engine, understood } => {
                     self.engine_coverage(engine, "engine_messages", *understood);
                 }

@@ -80,6 +80,14 @@ impl Recent {
         ring.records.push_back(record);
     }
 
+    /// All energy of a request that ended a while ago is known now, joules.
+    pub fn energy(&self, id: &str, joules: f64) {
+        let mut ring = lock(&self.ring);
+        if let Some(record) = ring.records.iter_mut().rev().find(|record| record.id == id) {
+            Arc::make_mut(record).energy_j = Some(joules);
+        }
+    }
+
     /// The newest `limit` records that `filter` admits, newest first.
     pub fn newest(&self, limit: usize, filter: &Filter) -> Vec<Arc<RequestRecord>> {
         let ring = lock(&self.ring);
@@ -149,6 +157,19 @@ mod tests {
         let none = Recent::new(0);
         none.push(&with_id("1", "m", Status::Ok));
         assert_eq!(ids(&none, 100, &Filter::default()), [""; 0]);
+    }
+
+    #[test]
+    fn energy_is_added_to_the_record_that_is_still_there() {
+        let recent = Recent::new(2);
+        for id in ["1", "2", "3"] {
+            recent.push(&with_id(id, "m", Status::Ok));
+        }
+        recent.energy("1", 5.0);
+        recent.energy("2", 7.5);
+        let kept = recent.newest(9, &Filter::default());
+        let energies: Vec<Option<f64>> = kept.iter().map(|record| record.energy_j).collect();
+        assert_eq!(energies, [None, Some(7.5)]);
     }
 
     #[test]

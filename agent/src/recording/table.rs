@@ -97,6 +97,7 @@ impl Tally {
             | Observation::Step(_)
             | Observation::Capacity(_)
             | Observation::Pressure(_)
+            | Observation::Gpu(_)
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. }
             | Observation::Ignore(_) => {}

@@ -4,6 +4,7 @@ use infertap::export::{Exporter, MetricsConfig, ServerConfig};
 use infertap_abi::DropReason;
 use infertap_core::capacity::{Basis, CapacityReport, Knee};
 use infertap_core::event::EventKind;
+use infertap_core::gpu::{GpuShare, GpuState, TokenPhase, Uncharged};
 use infertap_core::observation::{Anomaly, Finished, Labels, Observation, TokenDirection};
 use infertap_core::pressure::{
     CgroupMemory, CgroupVersion, GpuMemory, MemoryEvents, PressureReport, PressureState, Reason, ReasonKind,
@@ -110,6 +111,19 @@ fn request(status: Status) -> Vec<Observation> {
             kind: Anomaly::NotHttp,
             count: 1,
         },
+        Observation::Gpu(GpuShare::Engine {
+            engine: labels().engine,
+            state: GpuState::Decode,
+            seconds: 0.5,
+            joules: Some(150.0),
+        }),
+        Observation::Gpu(GpuShare::Uncharged {
+            engine: labels().engine,
+            reason: Uncharged::Idle,
+            joules: 20.0,
+        }),
+        energy(TokenPhase::Prefill),
+        energy(TokenPhase::Decode),
         Observation::Capacity(Box::new(CapacityReport {
             engine: labels().engine,
             model: Some(labels().model),
@@ -160,6 +174,14 @@ fn pressure() -> Observation {
             }),
         }),
     }))
+}
+
+fn energy(phase: TokenPhase) -> Observation {
+    Observation::Gpu(GpuShare::Request {
+        labels: labels(),
+        phase,
+        joules: 65.0,
+    })
 }
 
 /// A record with every number, those that only some engines tell among them.

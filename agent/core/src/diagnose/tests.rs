@@ -50,6 +50,7 @@ pub(super) fn record(e2e: f64, [queue, prefill, decode]: [Option<f64>; 3]) -> Re
         t1_error_s: None,
         gpu_alloc_failures: None,
         cost: None,
+        energy_j: None,
     }
 }
 

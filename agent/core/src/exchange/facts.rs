@@ -140,6 +140,9 @@ impl Facts {
                 {
                     context.infer.chunk(&engine.id, self.id, choice.index, context.at);
                 }
+                if let Some(engine) = context.engine {
+                    context.gpu.chunk(&engine.id, self.id, context.at, tokens);
+                }
                 let limit = context.config.max_token_times;
                 if self
                     .timeline
@@ -338,6 +341,7 @@ impl Facts {
         };
         self.labels = Some(labels.clone());
         *context.in_flight += 1;
+        context.gpu.named(self.id, &labels, self.request.stream);
         context.out.push(Observation::Started(labels.clone()));
         labels
     }

@@ -189,6 +189,7 @@ impl Facts {
                 .collect(),
             diagnosis: None,
             cost: None,
+            energy_j: None,
         };
         Finished {
             labels,

@@ -93,6 +93,8 @@ pub(super) struct Run {
     pub(super) seen: Vec<(Nanos, usize, Seen)>,
     /// Start and first token of each job.
     pub(super) truth: Vec<(Nanos, Nanos)>,
+    /// Begin and end of each step.
+    pub(super) steps: Vec<(Nanos, Nanos)>,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,7 @@ pub(super) fn run(machine: &Machine, jobs: &[Job], random: &mut Random) -> Run {
             .map(|(i, job)| (job.t0, i, Seen::Arrived))
             .collect(),
         truth: vec![(0, 0); jobs.len()],
+        steps: Vec::new(),
     };
     let mut coming: VecDeque<usize> = (0..jobs.len()).collect();
     let mut waiting: VecDeque<usize> = VecDeque::new();
@@ -169,7 +172,9 @@ pub(super) fn run(machine: &Machine, jobs: &[Job], random: &mut Random) -> Run {
         }
         let length = machine.step + work * machine.per_prompt_token;
         let noise = length * machine.noise / 100;
+        let begin = now;
         now += length - noise / 2 + random.below(noise + 1);
+        run.steps.push((begin, now));
         let mut write = now;
         let mut kept = Vec::new();
         for (mut r, held) in running.into_iter().zip(held) {

@@ -15,6 +15,8 @@ struct Score {
     queue: Vec<(Nanos, Nanos)>,
     prefill: Vec<(Nanos, Nanos)>,
     within_stated: usize,
+    /// The stated errors of those that were told, together.
+    stated: Nanos,
 }
 
 impl Score {
@@ -35,10 +37,19 @@ impl Score {
 
 /// Feeds what the sockets showed from `from` on, and compares.
 fn score(jobs: &[Job], run: &Run, from: Nanos) -> Score {
+    score_with(jobs, run, from, &[])
+}
+
+/// As [`score`], with bursts of CUDA calls.
+fn score_with(jobs: &[Job], run: &Run, from: Nanos, bursts: &[(Nanos, Nanos)]) -> Score {
     let mut infer = Infer::default();
+    let mut bursts = bursts.iter().peekable();
     let engine: Arc<str> = ENGINE.into();
     let mut score = Score::default();
     for (at, job, seen) in run.seen.iter().filter(|(at, ..)| *at >= from) {
+        while let Some((begin, _)) = bursts.next_if(|(_, end)| end <= at) {
+            infer.burst(&engine, begin + MS);
+        }
         let id = *job as u64;
         let facts = &jobs[*job];
         match seen {
@@ -57,6 +68,7 @@ fn score(jobs: &[Job], run: &Run, from: Nanos) -> Score {
                 let queue = estimate.holds_for(estimate.t1.saturating_sub(facts.t0));
                 let prefill = facts.streamed && estimate.holds_for(t2.saturating_sub(estimate.t1));
                 score.told += usize::from(queue || prefill);
+                score.stated += if queue || prefill { estimate.error } else { 0 };
                 score.within_stated += usize::from((queue || prefill) && error <= estimate.error);
                 if queue {
                     score.queue.push((error, t1 - facts.t0));
@@ -199,6 +211,33 @@ fn on_engines_that_break_the_assumptions_what_is_told_is_mostly_right() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Where CUDA calls show when steps begin, what is told is nearer, says so, and is more.
+#[test]
+fn cuda_bursts_make_starts_sharper() {
+    for pause in [4_000, 350] {
+        let mut random = Random(3);
+        let jobs = jobs(200, pause * MS, 10, &mut random);
+        let run = run(&Machine::default(), &jobs, &mut random);
+        let [without, with] = [&[][..], &run.steps].map(|bursts| score_with(&jobs, &run, 0, bursts));
+        let mean = |score: &Score| score.stated / score.told.max(1) as u64;
+        println!(
+            "{pause}: {} {} of {}, stated {} {}, held {} {}",
+            without.told,
+            with.told,
+            with.jobs,
+            mean(&without),
+            mean(&with),
+            without.within_stated,
+            with.within_stated
+        );
+        assert!(with.told >= without.told);
+        assert!(mean(&with) * 2 < mean(&without));
+        assert!(with.within_stated as f64 >= 0.85 * with.told as f64);
+        assert!(Score::part_good(&with.queue) >= Score::part_good(&without.queue));
+        assert!(Score::median(&with.queue).0 <= 2 * MS);
+    }
+}
+
 #[test]
 fn an_agent_that_comes_late_does_not_take_hidden_requests_for_an_idle_engine() {
     let mut random = Random(7);
@@ -215,6 +254,7 @@ fn run_two(all: &[Job], random: &mut Random) -> Run {
     let mut both = Run {
         seen: Vec::new(),
         truth: vec![(0, 0); all.len()],
+        steps: Vec::new(),
     };
     for parity in 0..2 {
         let half: Vec<Job> = all.iter().skip(parity).step_by(2).cloned().collect();

@@ -45,6 +45,7 @@ impl Pipeline {
                 slots: &mut self.slots,
                 tokenizing: &mut self.tokenizing,
                 infer: &mut self.infer,
+                gpu: &mut self.gpu,
                 pressure: &mut self.pressure,
                 in_flight: &mut self.in_flight,
                 unflushed: false,

@@ -35,6 +35,7 @@ pub fn check_pairing(out: &[Observation]) -> usize {
             | Observation::Capacity(_)
             | Observation::Pressure(_)
             | Observation::EngineMessages { .. }
+            | Observation::Gpu(_)
             | Observation::TokenizerCalls { .. } => {}
         }
     }

@@ -18,7 +18,7 @@ pub fn render(out: &[Observation]) -> String {
                 writeln!(s, "engine messages of {engine}: {understood}")
             }
             // Told by the clock, not by the conversation.
-            Observation::Capacity(_) | Observation::Pressure(_) => Ok(()),
+            Observation::Capacity(_) | Observation::Pressure(_) | Observation::Gpu(_) => Ok(()),
             Observation::TokenizerCalls { tied, unassigned } => {
                 writeln!(s, "tokenizer calls: {tied} tied, {unassigned} unassigned")
             }

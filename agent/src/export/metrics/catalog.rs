@@ -77,12 +77,14 @@ macro_rules! catalog {
 }
 
 mod gpu;
+mod gpu_join;
 
 pub(super) use gpu::*;
+pub(super) use gpu_join::*;
 
 /// Every metric, in the order of the reference.
 pub static CATALOG: LazyLock<Vec<&'static Definition>> =
-    LazyLock::new(|| [REQUESTS_AND_AGENT, gpu::GPUS].concat());
+    LazyLock::new(|| [REQUESTS_AND_AGENT, gpu_join::GPU_JOIN, gpu::GPUS].concat());
 
 catalog! {
     /// Of requests, engines, and the agent itself.

@@ -12,6 +12,7 @@ mod config;
 mod families;
 mod golden;
 mod gpu;
+mod gpu_join;
 mod histogram;
 mod inside;
 mod labels;
@@ -144,6 +145,7 @@ pub struct Metrics {
     agent: agent::AgentMetrics,
     open_connections: IntGauge,
     gpus: gpu::GpuCollector,
+    gpu_shares: gpu_join::GpuShares,
     wall_clock: fn() -> Option<u64>,
 }
 
@@ -230,6 +232,7 @@ impl Metrics {
             agent: agent::AgentMetrics::register(&registry)?,
             open_connections,
             gpus,
+            gpu_shares: gpu_join::GpuShares::register(&registry)?,
             wall_clock,
             families,
             registry,
@@ -268,6 +271,7 @@ impl Metrics {
                     self.tokenizer_calls[0].inc_by(*tied);
                     self.tokenizer_calls[1].inc_by(*unassigned);
                 }
+                Observation::Gpu(share) => self.gpu_shares.apply(share, &mut state),
                 // Coverage is told with its engine, by `Exporter::apply`.
                 Observation::EngineMessages { .. } | Observation::Ignore(_) => {}
             }
@@ -288,6 +292,7 @@ impl Metrics {
     /// An engine is gone: its series end, that of its running requests with the last of them.
     pub fn engine_down(&self, id: &str) {
         let mut state = lock(&self.state);
+        self.gpu_shares.down(&state.engine_label(&id.into()));
         for (engine, aspect) in state.engine_down(&self.families, id) {
             // The series was made in `engine_coverage`, so a failure to find it is no news.
             let _ = self.coverage.remove_label_values(&[&*engine, aspect]);

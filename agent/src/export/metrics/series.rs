@@ -35,8 +35,8 @@ fn status_index(status: Status) -> usize {
 
 /// What is known of labels and engines.
 pub(super) struct State {
-    models: Capper,
-    scenes: Capper,
+    pub(super) models: Capper,
+    pub(super) scenes: Capper,
     engines: Capper,
     running: Running,
     inside: InsideSeries,

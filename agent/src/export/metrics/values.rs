@@ -171,5 +171,8 @@ pub(super) const fn anomaly(kind: Anomaly) -> &'static str {
         Anomaly::EngineMessage => {
             "A message between an engine's own processes that fits no layout known here; see `infertap_engine_coverage`."
         }
+        Anomaly::GpuLate => {
+            "A step, a burst of CUDA calls or a reading of a GPU that came when its time had been accounted for."
+        }
     }
 }

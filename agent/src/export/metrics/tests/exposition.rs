@@ -31,7 +31,9 @@ fn the_catalog_is_what_is_registered() {
         )
     };
     let catalog: BTreeMap<_, _> = CATALOG.iter().copied().map(of_definition).collect();
-    let registered: BTreeMap<_, _> = exercised(live).gather().iter().map(of_family).collect();
+    let exercised = exercised(live);
+    exercised.apply_all(&super::gpu_join::shares("e"));
+    let registered: BTreeMap<_, _> = exercised.gather().iter().map(of_family).collect();
     assert_eq!(registered, catalog);
 }
 

@@ -4,6 +4,7 @@ mod caps;
 pub(crate) mod diagnosis;
 pub(crate) mod engines;
 mod exposition;
+mod gpu_join;
 pub(crate) mod pressure;
 
 use super::*;
@@ -64,6 +65,7 @@ pub(crate) fn record(labels: &Labels, status: Status) -> RequestRecord {
         incomplete: Vec::new(),
         diagnosis: None,
         cost: None,
+        energy_j: None,
     }
 }
 
@@ -89,7 +91,6 @@ fn tokens(labels: &Labels, direction: TokenDirection, count: u64) -> Observation
     }
 }
 
-/// One whole request of 38 tokens in and 6 out.
 pub(crate) fn request(labels: &Labels, status: Status) -> Vec<Observation> {
     vec![
         Observation::Started(labels.clone()),
@@ -118,7 +119,6 @@ fn metrics() -> Metrics {
     Metrics::for_replay(&MetricsConfig::default()).expect("the defaults are valid")
 }
 
-/// Samples of one family in the text format, without its comments.
 fn samples(metrics: &Metrics, family: &str) -> Vec<String> {
     let text = metrics.encode(Format::Text).expect("encodes");
     let of_family = |line: &&str| {
