@@ -81,13 +81,15 @@ fn every_kind_of_call_is_made_by_either_api_and_either_way() {
             let what = format!("{by} {per_thread} {runtime:?}: {report:?}");
             for (kind, _) in KINDS {
                 let bytes = match kind {
-                    Kind::Alloc | Kind::AllocAsync | Kind::AllocFromPool | Kind::AllocManaged | Kind::Map => {
-                        6_000
-                    }
                     // Rows are as wide as 512 allows.
                     Kind::AllocPitch => 6 * 2048,
                     Kind::Copy2d | Kind::Copy2dAsync => 18_000,
-                    Kind::HostToDevice
+                    Kind::Alloc
+                    | Kind::AllocAsync
+                    | Kind::AllocFromPool
+                    | Kind::AllocManaged
+                    | Kind::Map
+                    | Kind::HostToDevice
                     | Kind::HostToDeviceAsync
                     | Kind::DeviceToHost
                     | Kind::DeviceToHostAsync

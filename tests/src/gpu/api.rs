@@ -69,7 +69,7 @@ macro_rules! api {
     ($(#[$doc:meta])* $api:ident { $($name:ident($($type:ty),* $(,)?) $(| $per_thread:literal)?;)+ }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
-        #[allow(missing_docs, non_snake_case, reason = "the functions are CUDA's own")]
+        #[allow(missing_docs, non_snake_case, clippy::pub_underscore_fields, reason = "the functions are CUDA's own")]
         pub struct $api {
             $(pub $name: extern "C" fn($($type),*) -> u32,)+
         }
