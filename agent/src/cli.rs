@@ -35,6 +35,16 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Count the prompt tokens of requests as an engine that runs here does. Reads their JSON bodies, one a line, from
+    /// standard input; prints a JSON object for each: the count with the engine's own tokenizer, and the estimate that
+    /// stands in where there is none.
+    Tokens {
+        /// Settings.
+        #[command(flatten)]
+        settings: Settings,
+        /// The engine, as `infertap engines` names it; not needed where only one runs.
+        engine: Option<String>,
+    },
     /// Check what works on this host, what does not, and what to do about it. Exits with 1 when `run` cannot work.
     Doctor {
         /// Settings.

@@ -3,6 +3,7 @@
 pub mod cli;
 mod clock;
 pub mod config;
+pub mod count;
 pub mod discover;
 pub mod doctor;
 pub mod export;

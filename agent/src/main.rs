@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser as _};
 use infertap::cli::{Cli, Command, ConfigCommand, ReplayArgs, Settings};
 use infertap::config::{self, Loaded, Override};
 use infertap::recording::{self, ReplayCommand, ReplayOutput};
-use infertap::{discover, doctor, run};
+use infertap::{count, discover, doctor, run};
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
 
@@ -43,6 +43,11 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Engines { settings, json } => {
             let loaded = load(&settings, settings.overrides())?;
             discover::engines_command(&loaded.config, json, &mut io::stdout().lock())?;
+        }
+        Command::Tokens { settings, engine } => {
+            let loaded = load(&settings, settings.overrides())?;
+            let (input, mut out) = (io::stdin().lock(), io::stdout().lock());
+            count::tokens_command(&loaded.config, engine.as_deref(), input, &mut out)?;
         }
         Command::Doctor { settings, json } => {
             let loaded = load(&settings, settings.overrides())?;

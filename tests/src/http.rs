@@ -45,6 +45,27 @@ pub fn get_accepting(address: &Address, path: &str, accept: &str) -> Result<Resp
     parse(&all).with_context(|| format!("http://{address}{path}"))
 }
 
+/// `POST path` with a JSON body; waits up to ten minutes for the response.
+pub fn post(address: &Address, path: &str, body: &str) -> Result<Response> {
+    let socket = address
+        .connect()
+        .with_context(|| format!("can't connect to {address}"))?;
+    socket.set_read_timeout(600)?;
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(request.as_bytes())?;
+    let (mut all, mut part) = (Vec::new(), vec![0; 64 * 1024]);
+    loop {
+        match socket.read(&mut part)? {
+            0 => break,
+            n => all.extend_from_slice(&part[..n]),
+        }
+    }
+    parse(&all).with_context(|| format!("http://{address}{path}"))
+}
+
 fn parse(all: &[u8]) -> Result<Response> {
     let end = all
         .windows(4)

@@ -55,8 +55,16 @@ struct Watch {
 }
 
 fn watch(engine: &Engine) -> Watch {
+    watch_with(engine, "")
+}
+
+/// With this configuration.
+fn watch_with(engine: &Engine, config: &str) -> Watch {
     let folder = tempfile::tempdir().unwrap();
-    let agent = Agent::start(&Start::for_test(folder.path(), &[]).unwrap()).unwrap();
+    let file = folder.path().join("infertap.toml");
+    std::fs::write(&file, config).unwrap();
+    let start = Start::for_test(folder.path(), &["--config", file.to_str().unwrap()]);
+    let agent = Agent::start(&start.unwrap()).unwrap();
     let id = agent
         .wait_watching(engine.pid(), Duration::from_secs(10))
         .unwrap();
@@ -246,4 +254,54 @@ fn a_restarted_engine_is_found_within_two_seconds() {
     let records = watch.records(1);
     let problems = compare(std::slice::from_ref(&truth), &records).problems;
     assert!(problems.is_empty(), "{problems:#?}\n{}", watch.agent.log_tail());
+}
+
+#[test]
+fn what_nobody_tells_is_counted_with_the_engines_own_tokenizer() {
+    let engine = engine();
+    let watch = watch_with(&engine, "[engine]\nhooks = false\n");
+    let load = load(&engine, 1);
+    let prompts = [
+        "Tell me a long story.",
+        "今天天气很好，我们一起去公园散步吧。",
+        "def f(x):\n    return [x ** 2 for x in range(10)]  # 🙂",
+    ];
+    // What the engine itself counts.
+    let whole = json!({"max_tokens": 1});
+    let truths = load.run_all(
+        prompts
+            .map(|prompt| Plan::chat("whole", MODEL, prompt, &whole))
+            .to_vec(),
+    );
+    let expected: Vec<Option<u64>> = truths.iter().map(|truth| truth.prompt_tokens).collect();
+    assert!(expected.iter().all(Option::is_some), "{truths:?}");
+    // Broken off before their end, so that nothing tells what they took.
+    let endless = json!({"stream": true, "max_tokens": 2000, "ignore_eos": true});
+    let broken = prompts.map(|prompt| Plan {
+        cancel_after: Some(4),
+        ..Plan::chat("broken", MODEL, prompt, &endless)
+    });
+    load.run_all(broken.to_vec());
+    let mut records = watch.records(2 * prompts.len());
+    records.retain(|record| record.streamed);
+    records.sort_by_key(|record| record.t0_ns);
+    let counted: Vec<Option<u64>> = records.iter().map(|record| record.input_tokens).collect();
+    assert_eq!(counted, expected, "{}", watch.agent.log_tail());
+    for record in &records {
+        assert_eq!(
+            record.sources.input_tokens.as_deref(),
+            Some("tokenizer"),
+            "{record:?}"
+        );
+        assert_eq!(record.status, "cancelled");
+        assert!(record.output_tokens >= Some(4), "{record:?}");
+    }
+    let metrics = watch.agent.metrics().unwrap();
+    let counts = metrics.sum("infertap_token_counts_total", &[("outcome", "counted")]);
+    assert!(counts >= prompts.len() as f64, "{counts}");
+    let told = metrics.sum(
+        "llm_token_source_total",
+        &[("source", "tokenizer"), ("direction", "input")],
+    );
+    assert!(told >= prompts.len() as f64, "{told}");
 }

@@ -5,7 +5,7 @@
 use crate::{build, privilege};
 use anyhow::{Result, bail, ensure};
 use infertap_tests::{
-    accuracy::{self, Options},
+    accuracy::{self, Options, TokenOptions},
     engines::{self, Kind},
 };
 use std::path::PathBuf;
@@ -15,9 +15,12 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// llama or vllm
     engine: Kind,
-    /// Requests to send [default: 120 for llama, 100 for vllm]
+    /// Requests to send [default: 120 for llama, 100 for vllm; 300 with --tokens]
     #[arg(long)]
     requests: Option<usize>,
+    /// Compare prompt tokens alone: the agent's own count of as many prompts with the engine's
+    #[arg(long)]
+    tokens: bool,
     /// Seed of the load
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -35,6 +38,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let target = build::target_folder()?;
     let folder = engines::folder(&target)?;
     engines::install(args.engine, &folder)?;
+    if args.tokens {
+        return tokens(args, folder);
+    }
     let options = Options {
         kind: args.engine,
         agent: match &args.agent {
@@ -53,6 +59,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("logs and the engine's account are in {}", options.logs.display());
     if !broken.is_empty() {
         bail!("{} bounds are broken", broken.len());
+    }
+    Ok(())
+}
+
+fn tokens(args: &Args, folder: PathBuf) -> Result<()> {
+    let options = TokenOptions {
+        kind: args.engine,
+        agent: match &args.agent {
+            Some(agent) => agent.clone(),
+            None => build::agent()?,
+        },
+        engines: folder,
+        prompts: args.requests.unwrap_or(300),
+        seed: args.seed,
+    };
+    let differences = accuracy::tokens(&options)?;
+    for difference in &differences {
+        println!("{difference}");
+    }
+    if !differences.is_empty() {
+        bail!("{} of {} counts differ", differences.len(), options.prompts);
     }
     Ok(())
 }

@@ -2,10 +2,13 @@
 //!
 //! Owns: streams in the shapes that llama.cpp's server and vLLM write, interleaved over kept-alive connections and fed
 //! through ring-buffer records, `Event` and `Pipeline` on one core, with `advance` at its usual pace. Refuses: judging
-//! the number. Arguments: connections (64), tokens a stream (256), seconds (3).
+//! the number. Arguments: connections (64), tokens a stream (256), seconds (3). Each shape is played twice: as it is, and with
+//! clients that ask for no usage while somebody counts for the core, so that all that is said is kept.
 
 use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, Transport};
-use infertap_core::{Event, Observation, Pipeline, PipelineConfig, Status};
+use infertap_core::{
+    CountOutcome, Counted, Event, EventKind, Observation, Pipeline, PipelineConfig, Source, Status,
+};
 use std::time::{Duration, Instant};
 
 /// One piece of a conversation: which way, its bytes, and how many streamed chunks with content it holds.
@@ -27,9 +30,14 @@ fn http_chunk(data: &str) -> Vec<u8> {
     format!("{:x}\r\n{data}\r\n", data.len()).into_bytes()
 }
 
-fn request(words: usize) -> Vec<u8> {
+fn request(words: usize, usage: bool) -> Vec<u8> {
+    let usage = if usage {
+        r#","stream_options":{"include_usage":true}"#
+    } else {
+        ""
+    };
     let body = format!(
-        r#"{{"messages":[{{"role":"user","content":"{}"}}],"model":"smollm2","max_tokens":256,"temperature":0,"stream":true,"stream_options":{{"include_usage":true}}}}"#,
+        r#"{{"messages":[{{"role":"user","content":"{}"}}],"model":"smollm2","max_tokens":256,"temperature":0,"stream":true{usage}}}"#,
         "the quick brown fox jumps over a lazy dog ".repeat(words / 9)
     );
     format!(
@@ -40,14 +48,14 @@ fn request(words: usize) -> Vec<u8> {
 }
 
 /// Reads of 4096 and 16384 bytes; headers alone; two events in the first chunk; one write a token; the terminator apart.
-fn llama_cpp(tokens: usize) -> Vec<Piece> {
+fn llama_cpp(tokens: usize, usage: bool) -> Vec<Piece> {
     let event = |delta: &str, finish: &str, more: &str| {
         format!(
             "data: {{\"choices\":[{{\"finish_reason\":{finish},\"index\":0,\"delta\":{delta}}}],\"created\":1764451749,\"id\":\"chatcmpl-mK8vQw2GZ0nXHf3yJ1sYbA7cRd9LtPuE\",\"model\":\"smollm2-6l.gguf\",\"system_fingerprint\":\"b7180-3e18dba9f\",\"object\":\"chat.completion.chunk\"{more}}}\n\n"
         )
     };
     let mut pieces: Vec<Piece> = Vec::new();
-    let request = request(400);
+    let request = request(400, usage);
     let (first, rest) = request.split_at(request.len().min(4096));
     for part in [first].into_iter().chain(rest.chunks(16384)) {
         pieces.push(Piece {
@@ -68,6 +76,8 @@ fn llama_cpp(tokens: usize) -> Vec<Piece> {
         pieces.push(out(http_chunk(&event(&delta, "null", "")), 1));
     }
     let timings = r#","timings":{"cache_n":0,"prompt_n":403,"prompt_ms":812.5,"prompt_per_token_ms":2.01,"prompt_per_second":496.0,"predicted_n":256,"predicted_ms":1900.1,"predicted_per_token_ms":7.4,"predicted_per_second":134.7}"#;
+    // A server that does not tell them, as many do not.
+    let timings = if usage { timings } else { "" };
     pieces.push(out(http_chunk(&event("{}", "\"length\"", timings)), 0));
     pieces.push(out(http_chunk("data: [DONE]\n\n"), 0));
     pieces.push(out(b"0\r\n".to_vec(), 0));
@@ -76,7 +86,7 @@ fn llama_cpp(tokens: usize) -> Vec<Piece> {
 }
 
 /// One read; headers; the role at the first token; one write a token; usage and `[DONE]` apart.
-fn vllm(tokens: usize) -> Vec<Piece> {
+fn vllm(tokens: usize, asks: bool) -> Vec<Piece> {
     let frame = |choices: &str, more: &str| {
         http_chunk(&format!(
             "data: {{\"id\":\"chatcmpl-0b5a4e0f6a1d4f0e9c1b7c6a5d4e3f2a\",\"object\":\"chat.completion.chunk\",\"created\":1764451749,\"model\":\"smollm2\",\"choices\":{choices}{more}}}\n\n"
@@ -89,7 +99,7 @@ fn vllm(tokens: usize) -> Vec<Piece> {
     };
     let mut pieces = vec![Piece {
         direction: Direction::In,
-        bytes: request(400),
+        bytes: request(400, asks),
         chunks: 0,
     }];
     let head = "HTTP/1.1 200 OK\r\ndate: Sat, 29 Nov 2025 21:29:09 GMT\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -110,7 +120,9 @@ fn vllm(tokens: usize) -> Vec<Piece> {
         r#","usage":{{"prompt_tokens":403,"total_tokens":{},"completion_tokens":{tokens}}}"#,
         403 + tokens
     );
-    pieces.push(out(frame("[]", &usage), 0));
+    if asks {
+        pieces.push(out(frame("[]", &usage), 0));
+    }
     pieces.push(out(http_chunk("data: [DONE]\n\n"), 0));
     pieces.push(out(b"0\r\n\r\n".to_vec(), 0));
     pieces
@@ -135,8 +147,11 @@ fn cpu_time() -> Duration {
 }
 
 /// Chunks with content that went in, and the processor time it took.
-fn measure(shape: &[Piece], connections: u64, for_at_least: Duration) -> (u64, u64, Duration) {
-    let mut pipeline = Pipeline::new(PipelineConfig::default());
+fn measure(shape: &[Piece], connections: u64, for_at_least: Duration, count: bool) -> (u64, u64, Duration) {
+    let mut pipeline = Pipeline::new(PipelineConfig {
+        count,
+        ..PipelineConfig::default()
+    });
     let mut connections: Vec<Connection> = (1..=connections)
         .map(|id| Connection {
             id,
@@ -185,6 +200,17 @@ fn measure(shape: &[Piece], connections: u64, for_at_least: Duration) -> (u64, u
                 next_advance = now + 100_000_000;
                 pipeline.advance(now, &mut observations);
             }
+            for at in 0..observations.len() {
+                if let Observation::Count(job) = &observations[at] {
+                    let kind = EventKind::Counted(Counted {
+                        id: job.id,
+                        input: Some((403, Source::Tokenizer)),
+                        output: None,
+                        outcome: CountOutcome::Counted,
+                    });
+                    pipeline.handle(Event { at: now, kind }, &mut observations);
+                }
+            }
             for observation in observations.drain(..) {
                 match observation {
                     Observation::Finished(f) => {
@@ -209,11 +235,16 @@ fn main() {
     let connections = arguments.next().unwrap_or(64);
     let tokens = arguments.next().unwrap_or(256) as usize;
     let seconds = Duration::from_secs(arguments.next().unwrap_or(3));
-    for (name, shape) in [("llama_cpp", llama_cpp(tokens)), ("vllm", vllm(tokens))] {
-        let (chunks, bytes, took) = measure(&shape, connections, seconds);
+    for (name, shape, count) in [
+        ("llama_cpp", llama_cpp(tokens, true), false),
+        ("vllm", vllm(tokens, true), false),
+        ("llama_cpp, counted", llama_cpp(tokens, false), true),
+        ("vllm, counted", vllm(tokens, false), true),
+    ] {
+        let (chunks, bytes, took) = measure(&shape, connections, seconds, count);
         let rate = chunks as f64 / took.as_secs_f64();
         println!(
-            "{name:<10} {rate:>10.0} chunks/s of processor time  {:>6.0} MB/s  {:>5.0} ns a chunk  ({connections} connections, {tokens} tokens a stream)",
+            "{name:<18} {rate:>10.0} chunks/s of processor time  {:>6.0} MB/s  {:>5.0} ns a chunk  ({connections} connections, {tokens} tokens a stream)",
             bytes as f64 / took.as_secs_f64() / 1e6,
             1e9 / rate,
         );

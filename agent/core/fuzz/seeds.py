@@ -43,6 +43,10 @@ REQUESTS, OUTPUTS = (bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(path
 SGLANG = {(s["name"], s["encoding"]): bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(pathlib.Path("../testdata/sglang/streams.json").read_text())}
 SGLANG_BODIES = {(m["name"], m["version"], m["encoding"]): bytes.fromhex(m["body"])[:4000] for m in json.loads(pathlib.Path("../testdata/sglang/messages.json").read_text())}
 OPEN, CLOSE = step(10, 0, b""), step(13, 0, b"")
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text
+
+
 SEEDS = {
     "http1": {
         "requests": b"\0\x08" + REQUEST + b"GET /health HTTP/1.1\r\n\r\n" + REQUEST,
@@ -102,6 +106,11 @@ SEEDS = {
         "outputs": SGLANG_BODIES["first tokens", "0.5.23", "pickle"],
         "object": SGLANG_BODIES["last token", "0.5.6", "pickle"],
         "protocol2": b"\x80\x02cposix\nsystem\n)\x81}q\x00(U\x01aK\x01ub.",
+    },
+    "gguf": {
+        "head": b"GGUF\3\0\0\0" + struct.pack("<QQ", 0, 2)
+        + gguf_text(b"tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + gguf_text(b"a") + gguf_text(b"bc")
+        + gguf_text(b"general.name") + struct.pack("<I", 8) + gguf_text(b"tiny"),
     },
     "pipeline": {
         "stream": OPEN + step(0, 0, REQUEST) + step(1, 0, STREAM_HEAD)

@@ -3,8 +3,8 @@
 //! Owns: the bundle, and the counting of anomalies until they are told. Refuses: state that outlives the event.
 
 use crate::{
-    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, diagnose::Peers, event::ConnId, gpu::Join,
-    infer::Infer, inside::Inside, pressure::Pressure, slots::Slots, tokenize::Tokenizing,
+    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, count::Counting, diagnose::Peers, event::ConnId,
+    gpu::Join, infer::Infer, inside::Inside, pressure::Pressure, slots::Slots, tokenize::Tokenizing,
 };
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
@@ -59,6 +59,7 @@ pub(crate) struct Context<'a> {
     pub(crate) infer: &'a mut Infer,
     pub(crate) gpu: &'a mut Join,
     pub(crate) pressure: &'a mut Pressure,
+    pub(crate) counting: &'a mut Counting,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

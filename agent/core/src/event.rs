@@ -6,7 +6,7 @@
 mod tests;
 
 use crate::{
-    EngineInfo, Nanos,
+    Counted, EngineInfo, Nanos,
     gpu::{AllocFailure, CudaBurst, GpuReading},
     pressure::MemoryReading,
 };
@@ -154,6 +154,8 @@ pub enum EventKind<'a> {
     AllocFailure(AllocFailure),
     /// The memory of an engine's control groups was read.
     Memory(Arc<MemoryReading>),
+    /// An answer to [`Observation::Count`](crate::Observation::Count).
+    Counted(Counted),
     /// Discovery found an engine, or learned more about one that it had found (same id).
     EngineUp(Arc<EngineInfo>),
     /// All processes of an engine are gone.

@@ -11,6 +11,7 @@ mod record;
 use crate::{
     Anomaly, Nanos, Observation,
     context::Context,
+    count::{Ending, Kept},
     diagnose::{Stalls, Witness},
     identity,
     inside::Told,
@@ -100,6 +101,7 @@ impl Exchange {
         if coding == Coding::Unsupported {
             context.anomalies.add(Anomaly::UnsupportedEncoding);
         } else {
+            exchange.facts.kept = context.keep().map(Box::new);
             exchange.request_body = Some(Box::new(RequestBody::new(protocol, coding)));
         }
         Some(exchange)
@@ -138,6 +140,7 @@ impl Exchange {
                 tokenizes_in: None,
                 tokenize_s: None,
                 estimate: None,
+                kept: None,
                 several_choices: false,
                 request_bytes: 0,
                 response_bytes: 0,
@@ -176,10 +179,14 @@ impl Exchange {
     pub(crate) fn request_data(&mut self, bytes: &[u8], context: &mut Context<'_>) {
         self.facts.request_bytes += bytes.len() as u64;
         if let (Some(body), Some(protocol)) = (&mut self.request_body, self.facts.protocol) {
+            let Facts {
+                request, scene, kept, ..
+            } = &mut self.facts;
             if body
-                .feed(bytes, protocol, &mut self.facts.request, &mut self.facts.scene)
+                .feed(bytes, protocol, request, scene, kept.as_deref_mut())
                 .is_err()
             {
+                self.facts.lose_kept();
                 context.anomalies.add(Anomaly::UnsupportedEncoding);
                 self.request_body = None;
             }
@@ -191,6 +198,7 @@ impl Exchange {
     /// in the missing part are lost, and the model then comes from the response.
     pub(crate) fn request_gap(&mut self, len: u64) {
         self.facts.request_bytes += len;
+        self.facts.lose_kept();
         if let Some(body) = &mut self.request_body {
             body.gap();
             self.facts.scene.gap();
@@ -204,6 +212,7 @@ impl Exchange {
     /// No more of the request will come.
     pub(crate) fn end_request(&mut self, whole: bool, context: &mut Context<'_>) {
         self.facts.request_whole = whole;
+        self.facts.request_is_kept(whole);
         if let Some(body) = self.request_body.take()
             && body.malformed()
         {
@@ -290,6 +299,7 @@ impl Exchange {
             + self.facts.timeline.heap_bytes()
             + self.facts.witness.stalls.heap_bytes()
             + self.facts.scene.heap_bytes()
+            + self.facts.kept.as_ref().map_or(0, |_| size_of::<Kept>())
             + 256
     }
 
@@ -312,7 +322,10 @@ impl Exchange {
         *context.in_flight = context.in_flight.saturating_sub(1);
         let (id, witness) = (self.facts.id, std::mem::take(&mut self.facts.witness));
         let alloc_mark = self.facts.alloc_mark;
-        let mut finished = self.facts.into_finished(labels, end, client_gone);
+        let protocol = self.facts.protocol.map_or("unknown", |protocol| protocol.name());
+        let kept = self.facts.take_kept();
+        let choices = self.facts.timeline.choices();
+        let (mut finished, tokens) = self.facts.into_finished(labels, end, client_gone);
         let record = &mut finished.record;
         record.gpu_alloc_failures = context.pressure.alloc_failures_since(&record.engine, alloc_mark);
         let (inside, config) = (&*context.inside, context.config);
@@ -320,6 +333,15 @@ impl Exchange {
             .peers
             .finish(id, witness, context.at, &mut finished, inside, config);
         context.gpu.finished(id, context.at, &finished);
-        context.out.push(Observation::Finished(Box::new(finished)));
+        let ending = Ending {
+            id,
+            finished: Box::new(finished),
+            tokens,
+            choices,
+        };
+        let (at, config) = (context.at, context.config);
+        context
+            .counting
+            .end(ending, protocol, kept, at, config, context.out);
     }
 }

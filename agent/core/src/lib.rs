@@ -17,11 +17,14 @@
 pub mod capacity;
 mod connection;
 mod context;
+pub mod count;
 pub mod diagnose;
 pub mod engine;
 mod engines;
+pub mod estimate;
 pub mod event;
 mod exchange;
+pub mod gguf;
 pub mod gpu;
 mod identity;
 mod infer;
@@ -42,6 +45,7 @@ mod tokenize;
 mod tokens;
 pub mod wire;
 
+pub use count::{Content, CountJob, CountOutcome, Counted};
 pub use diagnose::{Blamed, Cause, Diagnosis, DiagnosisConfig};
 pub use engine::{EngineInfo, EngineKind};
 pub use engines::Engines;

@@ -3,8 +3,8 @@
 //! Owns: their list. Refuses: metric names and label caps (the exporters').
 
 use crate::{
-    Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId, gpu::GpuShare,
-    pressure::PressureReport,
+    CountJob, CountOutcome, Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId,
+    gpu::GpuShare, pressure::PressureReport,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -169,6 +169,11 @@ pub enum Observation {
     },
     /// Time and energy of GPUs have found whose they were.
     Gpu(GpuShare),
+    /// Tokens are to be counted, which the core can't. It waits for [`EventKind::Counted`](crate::EventKind::Counted) with
+    /// the job's id, for a while.
+    Count(Box<CountJob>),
+    /// How an attempt to count ended: with a count, or with a lesser source and why.
+    TokenCount(CountOutcome),
     /// The core has no use for the bytes of this connection: the kernel side may stop copying them.
     Ignore(ConnId),
 }

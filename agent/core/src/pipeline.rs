@@ -20,6 +20,7 @@ use crate::{
     Anomaly, Event, EventKind, Nanos, Observation,
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
+    count::Counting,
     diagnose::Peers,
     engines::Engines,
     event::{Closed, Socket},
@@ -54,6 +55,7 @@ pub struct Pipeline {
     infer: Infer,
     gpu: Join,
     pressure: Pressure,
+    counting: Counting,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -83,6 +85,7 @@ impl Pipeline {
             infer: Infer::default(),
             gpu: Join::default(),
             pressure: Pressure::default(),
+            counting: Counting::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -156,6 +159,7 @@ impl Pipeline {
             }
             EventKind::AllocFailure(failure) => self.alloc_failed(at, &failure),
             EventKind::Memory(reading) => self.memory_read(at, &reading, out),
+            EventKind::Counted(counted) => self.counting.counted(counted, out),
             EventKind::Call(call) => self.call(&call, out),
             EventKind::Fork { parent, child } => {
                 if !self.engines.fork(parent, child) {
@@ -223,7 +227,13 @@ impl Pipeline {
         self.tokenizing.advance(now, out);
         self.advance_gpu(now, seen, out);
         self.judge_memory(now, out);
+        self.counting.advance(now, out);
         self.anomalies.tell(out);
+    }
+
+    /// Nobody will answer any more: records that wait for a count are told without it.
+    pub fn settle(&mut self, out: &mut Vec<Observation>) {
+        self.counting.advance(Nanos::MAX, out);
     }
 
     /// What it holds.
@@ -241,7 +251,8 @@ impl Pipeline {
                 + self.tokenizing.bytes()
                 + self.infer.bytes()
                 + self.pressure.bytes()
-                + self.gpu.bytes(),
+                + self.gpu.bytes()
+                + self.counting.bytes(),
         }
     }
 
@@ -355,6 +366,7 @@ impl Pipeline {
             infer: &mut self.infer,
             gpu: &mut self.gpu,
             pressure: &mut self.pressure,
+            counting: &mut self.counting,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };

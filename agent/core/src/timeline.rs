@@ -67,7 +67,7 @@ impl Timeline {
     }
 
     /// Choices that had content, at least 1.
-    fn choices(&self) -> usize {
+    pub(crate) fn choices(&self) -> usize {
         (usize::from(self.last.is_some()) + self.others.len()).max(1)
     }
 

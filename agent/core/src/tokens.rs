@@ -14,6 +14,8 @@ pub(crate) struct Tokens {
     engine: Usage,
     usage: Usage,
     fallback: Usage,
+    /// Counted by the agent.
+    counted: (Sourced, Sourced),
     /// Tokens in content-bearing chunks.
     in_chunks: u64,
     /// Tokens in chunks that came after the last report of `usage.output`.
@@ -64,6 +66,11 @@ impl Tokens {
         self.fallback.take(usage);
     }
 
+    /// The agent has counted, or estimated.
+    pub(crate) fn report_counted(&mut self, input: Sourced, output: Sourced) {
+        self.counted = (input, output);
+    }
+
     pub(crate) fn chunks(&self) -> u64 {
         self.chunks
     }
@@ -71,7 +78,7 @@ impl Tokens {
     pub(crate) fn input(&self) -> Sourced {
         let engine = self.engine.input.map(|n| (n, Source::Engine));
         let told = self.usage.input.or(self.fallback.input);
-        engine.or(told.map(|n| (n, Source::Usage)))
+        engine.or(told.map(|n| (n, Source::Usage))).or(self.counted.0)
     }
 
     pub(crate) fn cached_input(&self) -> Option<u64> {
@@ -85,7 +92,10 @@ impl Tokens {
         self.engine.reasoning.or(self.usage.reasoning)
     }
 
-    /// The response's own count, unless content followed its last report: then that count plus what followed.
+    /// The response's own count, unless content followed its last report: then that count plus what followed. Without
+    /// one, the chunks: each with content has at least one token, and engines that send each token by itself send no
+    /// more. What was counted in the text wins where it shows that chunks carry several; an estimate, where it shows
+    /// that beyond its own error.
     pub(crate) fn output(&self) -> Sourced {
         if let Some(told) = self.engine.output {
             return Some((told, Source::Engine));
@@ -95,7 +105,12 @@ impl Tokens {
             Some(reported) => Some((reported.saturating_add(self.since_usage), Source::Chunk)),
             None => match self.fallback.output {
                 Some(reported) if reported >= self.in_chunks => Some((reported, Source::Usage)),
-                _ if self.chunks > 0 => Some((self.in_chunks, Source::Chunk)),
+                fallback if self.chunks > 0 || fallback.is_none() => match self.counted.1 {
+                    Some((n, Source::Tokenizer)) if n > self.in_chunks => Some((n, Source::Tokenizer)),
+                    Some((n, Source::Estimate)) if n / 2 > self.in_chunks => Some((n, Source::Estimate)),
+                    _ if self.chunks > 0 => Some((self.in_chunks, Source::Chunk)),
+                    _ => None,
+                },
                 fallback => fallback.map(|n| (n, Source::Usage)),
             },
         }
@@ -186,6 +201,35 @@ mod tests {
             (tokens.input(), tokens.output()),
             (Some((21, Source::Usage)), Some((3, Source::Usage)))
         );
+    }
+
+    #[test]
+    fn what_the_agent_counted_stands_where_nothing_better_is_told() {
+        let of = |n, source| Some((n, source));
+        for (counted, chunks, expected) in [
+            (of(9, Source::Tokenizer), 3, of(9, Source::Tokenizer)),
+            (of(2, Source::Tokenizer), 3, of(3, Source::Chunk)),
+            (of(5, Source::Estimate), 3, of(3, Source::Chunk)),
+            (of(8, Source::Estimate), 3, of(8, Source::Estimate)),
+            (None, 3, of(3, Source::Chunk)),
+            (None, 0, None),
+        ] {
+            let mut tokens = Tokens::default();
+            for _ in 0..chunks {
+                tokens.chunk(1, None);
+            }
+            assert_eq!(tokens.take_growth(), (0, chunks));
+            tokens.report_counted(of(7, Source::Tokenizer), counted);
+            assert_eq!(tokens.input(), of(7, Source::Tokenizer));
+            assert_eq!(tokens.output(), expected);
+            let grown = expected.map_or(0, |(n, _)| n) - chunks;
+            assert_eq!(tokens.take_growth(), (7, grown));
+            tokens.report(usage(3, 4));
+            assert_eq!(
+                (tokens.input(), tokens.output()),
+                (of(3, Source::Usage), of(4, Source::Usage))
+            );
+        }
     }
 
     proptest! {

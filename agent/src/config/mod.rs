@@ -32,6 +32,7 @@ pub use units::{Size, Span};
 pub use validate::Invalid;
 
 use crate::config_section;
+use crate::count::TokensConfig;
 use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
 use crate::sampler::nvml::GpuConfig;
@@ -62,6 +63,8 @@ pub struct Config {
     pub scene: Vec<SceneConfig>,
     /// When engines are short of memory.
     pub pressure: PressureSection,
+    /// How tokens are counted.
+    pub tokens: TokensConfig,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -116,6 +119,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::of::<PressureSection>("pressure"),
+    SectionInfo::of::<TokensConfig>("tokens"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];
@@ -206,6 +210,9 @@ impl Config {
             estimates: self.engine.estimates,
             scenes: self.scenes(),
             pressure: self.pressure.thresholds(),
+            count_wait_ns: u64::try_from(self.tokens.wait.duration().as_nanos()).unwrap_or(u64::MAX),
+            count_request_bytes: usize::try_from(self.tokens.request_bytes.get()).unwrap_or(usize::MAX),
+            count_bytes: usize::try_from(self.tokens.memory.get()).unwrap_or(usize::MAX),
             ..Default::default()
         }
     }

@@ -22,6 +22,7 @@ pub mod sockets;
 pub use config::{DiscoverConfig, RuleConfig};
 pub use found::{Change, FoundEngine, FoundProcess, Part, Scan, ScanProblem, diff};
 pub use host::Host;
+pub(crate) use model::flag_value;
 pub use report::{EngineReport, ProcessReport, Report, engines_command};
 pub use scan::{Scanner, ScannerConfig};
 pub use sockets::{FdKind, SocketFd, fd_kind, stream_sockets};

@@ -149,6 +149,11 @@ pub(super) fn asks_for_tls(argv: &[String]) -> bool {
     .any(|flag| value_of(argv, flag).is_some())
 }
 
+/// The value of a flag of an engine's command line; see `value_of`.
+pub(crate) fn flag_value(argv: &[String], flag: &str) -> Option<String> {
+    value_of(argv, flag)
+}
+
 /// The value of `--flag value` or `--flag=value`, where dashes and underscores inside names are the same.
 fn value_of(argv: &[String], flag: &str) -> Option<String> {
     // In `python -m module`, `-m` is the interpreter's.

@@ -100,6 +100,8 @@ impl Tally {
             | Observation::Gpu(_)
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. }
+            | Observation::Count(_)
+            | Observation::TokenCount(_)
             | Observation::Ignore(_) => {}
         }
     }

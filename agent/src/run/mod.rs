@@ -17,6 +17,7 @@ mod tap;
 mod watch;
 
 use crate::config::Config;
+use crate::count::Counter;
 use crate::export::{self, Exporter};
 use crate::probe::{ProbeOptions, Probes};
 use crate::recording::{Recorder, RecorderOptions};
@@ -207,6 +208,7 @@ impl Session {
             Arc::clone(exporter),
             recorder,
             hints.clone(),
+            counter(config),
         );
         let tap = thread("infertap-tap", move || tap.run(&inbox, end))?;
         let memory = memory_sampler(config, exporter);
@@ -279,6 +281,16 @@ fn memory_sampler(config: &Config, exporter: &Exporter) -> Option<(MemorySampler
         }
     }
     Some((sampler, interval))
+}
+
+/// The thread that counts tokens, when it is asked for and can be had; without it, they are told by others or not at all.
+fn counter(config: &Config) -> Option<Counter> {
+    if !config.tokens.tokenizer {
+        return None;
+    }
+    Counter::start(&config.tokens, crate::discover::Host::default())
+        .inspect_err(|error| tracing::warn!("tokens are not counted: {error}"))
+        .ok()
 }
 
 fn thread<T: Send + 'static>(

@@ -4,6 +4,7 @@
 //! for the ring.
 
 mod calls;
+mod counts;
 mod gpu;
 mod watched;
 
@@ -12,6 +13,7 @@ pub(super) use gpu::GpuOutput;
 use super::watch::Hint;
 use crate::clock::monotonic_ns;
 use crate::config::Config;
+use crate::count::Counter;
 use crate::discover::{Change, Part};
 use crate::export::{Exporter, metrics::AgentLoss};
 use crate::probe::{Probes, Ring, Targets};
@@ -81,6 +83,8 @@ pub(super) struct Tap {
     recorder_lost: u64,
     /// Processes that should be watched and can't be, and why: what `/readyz` tells.
     troubles: BTreeMap<u32, String>,
+    /// Counts tokens that nobody tells; absent when that is off.
+    counter: Option<Counter>,
     /// Calls within engines are probed.
     hooks: bool,
     kinds: HashMap<Arc<str>, EngineKind>,
@@ -89,6 +93,7 @@ pub(super) struct Tap {
 }
 
 impl Tap {
+    #[expect(clippy::too_many_arguments, reason = "what it is made of, once")]
     pub(super) fn new(
         probes: Probes,
         targets: Targets,
@@ -97,12 +102,14 @@ impl Tap {
         exporter: Arc<Exporter>,
         recorder: Option<Recorder>,
         hints: SyncSender<Hint>,
+        counter: Option<Counter>,
     ) -> Tap {
         Tap {
             probes,
             targets,
             ring,
-            pipeline: Pipeline::new(config.pipeline()),
+            pipeline: Pipeline::new(counts::pipeline(config, counter.is_some())),
+            counter,
             exporter,
             recorder,
             hints,
@@ -134,6 +141,7 @@ impl Tap {
                 return self.finish();
             }
             let taken = self.take_records();
+            self.take_counts();
             wait = if taken > 0 { BUSY_WAIT } else { IDLE_WAIT };
             loop {
                 match commands.try_recv() {
@@ -252,6 +260,7 @@ impl Tap {
 
     /// Gives what was observed to the exporter, and mutes what the core has no use for.
     fn publish(&mut self) {
+        self.ask_for_counts();
         if self.observations.is_empty() {
             return;
         }
@@ -301,6 +310,7 @@ impl Tap {
 
     fn finish(mut self) -> Option<Recorder> {
         self.pipeline.advance(monotonic_ns(), &mut self.observations);
+        self.pipeline.settle(&mut self.observations);
         self.publish();
         self.read_counters();
         self.recorder.take()

@@ -13,7 +13,9 @@ mod mix;
 pub(crate) mod report;
 mod setting;
 mod sums;
+mod texts;
 pub(crate) mod times;
+mod tokens;
 mod vllm;
 
 use crate::{agent::Record, compare::compare, engines::Kind, load::ClientTruth};
@@ -23,6 +25,7 @@ use report::{Report, Section, Verdict};
 use setting::{Run, Side};
 use std::path::PathBuf;
 use times::{Bound, Pair, Times};
+pub use tokens::{TokenOptions, tokens};
 
 /// What to run with.
 #[derive(Debug)]

@@ -246,6 +246,7 @@ fn note(
         | EventKind::EngineUp(_)
         | EventKind::EngineDown { .. }
         | EventKind::Call(_)
+        | EventKind::Counted(_)
         | EventKind::Gpu(_)
         | EventKind::CudaBurst(_)
         | EventKind::AllocFailure(_)

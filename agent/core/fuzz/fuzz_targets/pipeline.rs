@@ -254,6 +254,8 @@ fuzz_target!(|input: &[u8]| {
             | Observation::Capacity(_)
             | Observation::Pressure(_)
             | Observation::EngineMessages { .. }
+            | Observation::Count(_)
+            | Observation::TokenCount(_)
             | Observation::TokenizerCalls { .. } => {}
         }
     }

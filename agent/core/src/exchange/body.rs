@@ -3,6 +3,7 @@
 //! Owns: the choice of parser and the parsers' state. Refuses: what the parsed messages mean (`protocol`, `exchange`).
 
 use crate::{
+    count::Kept,
     protocol::{PROTOCOLS, Protocol, RequestFacts, ResponseFacts},
     scene::SceneFacts,
     wire::{
@@ -38,10 +39,14 @@ impl RequestBody {
         protocol: &dyn Protocol,
         facts: &mut RequestFacts,
         scene: &mut SceneFacts,
+        mut kept: Option<&mut Kept>,
     ) -> Result<(), Unreadable> {
         let scan = &mut self.scan;
         let mut plain = |bytes: &[u8]| {
             scene.feed(bytes);
+            if let Some(kept) = &mut kept {
+                kept.request_data(bytes);
+            }
             scan.feed(bytes, &mut |path, value| {
                 protocol.request_field(path, &value, facts);
             });

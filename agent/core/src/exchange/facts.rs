@@ -7,11 +7,12 @@ use super::{body, reason};
 use crate::{
     Anomaly, EngineInfo, EngineKind, Observation, Source,
     context::Context,
+    count::{self, CountOutcome, Kept},
     diagnose::Witness,
     engine::vllm,
     infer::{self, Estimate},
     inside::Told,
-    observation::{Labels, TokenDirection},
+    observation::Labels,
     pressure::AllocMark,
     protocol::{self, Message, PROTOCOLS, Protocol, RequestFacts, ResponseFacts, clean_name},
     scene::{DEFAULT_SCENE, SceneFacts, SceneRules},
@@ -56,6 +57,8 @@ pub(super) struct Facts {
     pub(super) tokenize_s: Option<f64>,
     /// When it was started, where that is inferred.
     pub(super) estimate: Option<Estimate>,
+    /// What it says, while it may have to be counted.
+    pub(super) kept: Option<Box<Kept>>,
     /// A choice other than the first was seen.
     pub(super) several_choices: bool,
     pub(super) request_bytes: u64,
@@ -133,6 +136,9 @@ impl Facts {
             choices = true;
             self.several_choices |= choice.index > 0;
             if choice.content {
+                if let (Some(kept), Some(text)) = (&mut self.kept, &choice.text) {
+                    kept.text(choice.index, text);
+                }
                 let total = if alone && choice.index == 0 { total } else { None };
                 let tokens = self.tokens.chunk(choice.tokens.unwrap_or(1), total);
                 if let Some(engine) = context.engine
@@ -347,17 +353,35 @@ impl Facts {
     }
 
     pub(super) fn flush(&mut self, out: &mut Vec<Observation>) {
-        let Some(labels) = &self.labels else { return };
-        let (input, output) = self.tokens.take_growth();
-        for (direction, count) in [(TokenDirection::Input, input), (TokenDirection::Output, output)] {
-            if count > 0 {
-                let labels = labels.clone();
-                out.push(Observation::Tokens {
-                    labels,
-                    direction,
-                    count,
-                });
-            }
+        if let Some(labels) = &self.labels {
+            count::tell_growth(labels, &mut self.tokens, out);
         }
+    }
+
+    /// Part of what it said is not known.
+    pub(super) fn lose_kept(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.lose(CountOutcome::Incomplete);
+        }
+    }
+
+    /// No more of the request will come; `whole`: all of it did.
+    pub(super) fn request_is_kept(&mut self, whole: bool) {
+        if !whole {
+            self.lose_kept();
+        }
+        // The response will say.
+        if let Some(kept) = &mut self.kept
+            && (self.request.include_usage == Some(true) || self.request.stream != Some(true))
+        {
+            kept.keep_request_only();
+        }
+    }
+
+    /// The exchange has ended: what there is to be counted. Nothing of what was refused, or not seen from its begin.
+    pub(super) fn take_kept(&mut self) -> Option<Kept> {
+        let refused = self.http_status.is_some_and(|status| status >= 400);
+        let kept = self.kept.take()?;
+        (!refused).then_some(*kept)
     }
 }

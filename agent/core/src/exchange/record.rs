@@ -11,6 +11,7 @@ use crate::{
     request::Sources,
     status::{self, End, Evidence},
     timeline::Timeline,
+    tokens::Tokens,
 };
 
 /// T1 to T3: the engine's, where it told them and they keep their order with those of the socket; else T1 as inferred.
@@ -111,7 +112,7 @@ fn seconds(from: Option<Nanos>, to: Option<Nanos>) -> Option<f64> {
 }
 
 impl Facts {
-    pub(super) fn into_finished(self, labels: Labels, end: End, client_gone: bool) -> Finished {
+    pub(super) fn into_finished(self, labels: Labels, end: End, client_gone: bool) -> (Finished, Tokens) {
         let status = status::decide(Evidence {
             end,
             incomplete: !self.incomplete.is_empty(),
@@ -191,7 +192,7 @@ impl Facts {
             cost: None,
             energy_j: None,
         };
-        Finished {
+        let finished = Finished {
             labels,
             record,
             gaps_from: if of_engine {
@@ -209,6 +210,7 @@ impl Facts {
                 (TokenDirection::Input, input.map(|(_, source)| source)),
                 (TokenDirection::Output, output.map(|(_, source)| source)),
             ],
-        }
+        };
+        (finished, self.tokens)
     }
 }

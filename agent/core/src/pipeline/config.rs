@@ -33,6 +33,15 @@ pub struct PipelineConfig {
     pub scenes: Arc<SceneRules>,
     /// When an engine is short of memory.
     pub pressure: PressureConfig,
+    /// Ask for counts of tokens ([`Observation::Count`](crate::Observation::Count)) where neither the engine nor the
+    /// response tells them. Somebody must answer; until then what was said is kept, and the records wait.
+    pub count: bool,
+    /// Nanoseconds that a record waits for its count.
+    pub count_wait_ns: Nanos,
+    /// Bytes of one request that are kept to be counted.
+    pub count_request_bytes: usize,
+    /// Bytes that are kept of all requests together.
+    pub count_bytes: usize,
 }
 
 impl Default for PipelineConfig {
@@ -49,6 +58,10 @@ impl Default for PipelineConfig {
             estimates: true,
             scenes: Arc::default(),
             pressure: PressureConfig::default(),
+            count: false,
+            count_wait_ns: 2_000_000_000,
+            count_request_bytes: 4 * 1024 * 1024,
+            count_bytes: 64 * 1024 * 1024,
         }
     }
 }

@@ -47,6 +47,7 @@ impl Pipeline {
                 infer: &mut self.infer,
                 gpu: &mut self.gpu,
                 pressure: &mut self.pressure,
+                counting: &mut self.counting,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },

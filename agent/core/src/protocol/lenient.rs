@@ -95,6 +95,50 @@ impl<'de> Deserialize<'de> for Filled {
     }
 }
 
+/// [`Filled`], with its text where it is a string.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said<'a> {
+    pub(super) filled: bool,
+    pub(super) text: Option<Cow<'a, str>>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Said<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Said<'de>;
+            expecting!("anything");
+            fn visit_borrowed_str<E>(self, s: &'de str) -> Result<Self::Value, E> {
+                Ok(Said {
+                    filled: !s.is_empty(),
+                    text: Some(Cow::Borrowed(s)),
+                })
+            }
+            fn visit_str<E>(self, s: &str) -> Result<Self::Value, E> {
+                Ok(Said {
+                    filled: !s.is_empty(),
+                    text: Some(Cow::Owned(s.to_owned())),
+                })
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+                Ok(Said {
+                    filled: drain(seq)? > 0,
+                    text: None,
+                })
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut filled = false;
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    filled = true;
+                }
+                Ok(Said { filled, text: None })
+            }
+            otherwise_default!(scalar unit);
+        }
+        deserializer.deserialize_any(V)
+    }
+}
+
 /// How many elements an array has.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Count(pub(super) u32);

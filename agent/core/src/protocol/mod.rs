@@ -159,7 +159,7 @@ pub struct Message<'a> {
     /// Why the first choice that tells so ended.
     pub finish_reason: Option<Cow<'a, str>>,
     /// What each choice in it carries.
-    pub choices: Choices,
+    pub choices: Choices<'a>,
     /// Totals so far.
     pub usage: Option<Usage>,
     /// Totals so far, believed only where there is no usage.
@@ -171,26 +171,28 @@ pub struct Message<'a> {
 }
 
 /// What one choice in one message carries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ChoiceDelta {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChoiceDelta<'a> {
     /// Which choice.
     pub index: u32,
     /// It has generated content: text, reasoning, a tool call, a refusal.
     pub content: bool,
+    /// Its text or reasoning, where that is all that it has; what calls tools is not the text that was generated.
+    pub text: Option<Cow<'a, str>>,
     /// Tokens that it says it carries; `None` when it does not say.
     pub tokens: Option<u32>,
 }
 
 /// The choices of one message: nearly always one, so that one costs no allocation.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Choices {
-    first: Option<ChoiceDelta>,
-    more: Vec<ChoiceDelta>,
+pub struct Choices<'a> {
+    first: Option<ChoiceDelta<'a>>,
+    more: Vec<ChoiceDelta<'a>>,
 }
 
-impl Choices {
+impl<'a> Choices<'a> {
     /// Adds one.
-    pub fn push(&mut self, choice: ChoiceDelta) {
+    pub fn push(&mut self, choice: ChoiceDelta<'a>) {
         match self.first {
             None => self.first = Some(choice),
             Some(_) => self.more.push(choice),
@@ -198,8 +200,8 @@ impl Choices {
     }
 
     /// All of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = ChoiceDelta> {
-        self.first.into_iter().chain(self.more.iter().copied())
+    pub fn iter(&self) -> impl Iterator<Item = &ChoiceDelta<'a>> {
+        self.first.iter().chain(&self.more)
     }
 }
 

@@ -19,6 +19,15 @@ pub fn render(out: &[Observation]) -> String {
             }
             // Told by the clock, not by the conversation.
             Observation::Capacity(_) | Observation::Pressure(_) | Observation::Gpu(_) => Ok(()),
+            Observation::Count(job) => writeln!(
+                s,
+                "count input {} output {} of {} bytes and {:?}",
+                job.input,
+                job.output,
+                job.content.request().len(),
+                job.content.texts().collect::<Vec<_>>()
+            ),
+            Observation::TokenCount(outcome) => writeln!(s, "token count: {}", outcome.as_str()),
             Observation::TokenizerCalls { tied, unassigned } => {
                 writeln!(s, "tokenizer calls: {tied} tied, {unassigned} unassigned")
             }

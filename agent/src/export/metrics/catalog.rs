@@ -273,6 +273,10 @@ catalog! {
         "Texts that engines tokenized, by whether it is known for which request."
         source "Probes on tokenizers' functions; what ties a call to a request is in docs/tokenizers.md."
         absent "Never.";
+    TOKEN_COUNTS: Counter "infertap_token_counts_total" ["outcome"]
+        "Requests whose tokens the agent set out to count itself, by how that ended."
+        source "The core, for requests whose engine and response told no count; docs/tokens.md tells what follows from each."
+        absent "Never.";
     ANOMALIES: Counter "infertap_anomalies_total" ["kind"]
         "Traffic or state that did not fit: not parsed, out of bounds, evicted."
         source "The core."

@@ -36,7 +36,7 @@ pub(crate) use histogram::lock;
 use families::Families;
 use histogram::Exemplar;
 use infertap_abi::DropReason;
-use infertap_core::{Anomaly, EngineInfo, EventKind, Observation};
+use infertap_core::{Anomaly, CountOutcome, EngineInfo, EventKind, Observation};
 use prometheus::{
     Encoder, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
     proto::{Metric, MetricFamily},
@@ -84,7 +84,7 @@ pub enum MetricsError {
 }
 
 /// Kinds of events, in the order of [`kind_index`].
-const EVENT_KINDS: [&str; 18] = [
+const EVENT_KINDS: [&str; 19] = [
     "open",
     "data",
     "eof",
@@ -103,6 +103,7 @@ const EVENT_KINDS: [&str; 18] = [
     "cuda_burst",
     "alloc_failure",
     "memory",
+    "counted",
 ];
 
 const fn kind_index(kind: &EventKind<'_>) -> usize {
@@ -125,6 +126,7 @@ const fn kind_index(kind: &EventKind<'_>) -> usize {
         EventKind::CudaBurst(_) => 15,
         EventKind::AllocFailure(_) => 16,
         EventKind::Memory(_) => 17,
+        EventKind::Counted(_) => 18,
     }
 }
 
@@ -139,6 +141,8 @@ pub struct Metrics {
     anomalies: Vec<IntCounter>,
     /// By [`values::TOKENIZER_CALLS`].
     tokenizer_calls: [IntCounter; 2],
+    /// By [`CountOutcome::ALL`].
+    token_counts: [IntCounter; CountOutcome::ALL.len()],
     probe_up: IntGaugeVec,
     coverage: GaugeVec,
     export_failures: IntCounterVec,
@@ -189,6 +193,9 @@ impl Metrics {
         let tokenizer_calls = counter_vec(&registry, catalog::TOKENIZER_CALLS)?;
         let tokenizer_calls =
             values::TOKENIZER_CALLS.map(|(outcome, _)| tokenizer_calls.with_label_values(&[outcome]));
+        let token_counts = counter_vec(&registry, catalog::TOKEN_COUNTS)?;
+        let token_counts =
+            CountOutcome::ALL.map(|outcome| token_counts.with_label_values(&[outcome.as_str()]));
         let anomalies = counter_vec(&registry, catalog::ANOMALIES)?;
         let anomalies = Anomaly::ALL
             .iter()
@@ -226,6 +233,7 @@ impl Metrics {
             dropped,
             anomalies,
             tokenizer_calls,
+            token_counts,
             probe_up: gauge_vec(&registry, catalog::PROBE_UP)?,
             coverage,
             export_failures,
@@ -272,8 +280,9 @@ impl Metrics {
                     self.tokenizer_calls[1].inc_by(*unassigned);
                 }
                 Observation::Gpu(share) => self.gpu_shares.apply(share, &mut state),
+                Observation::TokenCount(outcome) => self.token_counts[*outcome as usize].inc(),
                 // Coverage is told with its engine, by `Exporter::apply`.
-                Observation::EngineMessages { .. } | Observation::Ignore(_) => {}
+                Observation::EngineMessages { .. } | Observation::Count(_) | Observation::Ignore(_) => {}
             }
         }
     }

@@ -131,7 +131,7 @@ fn values(out: &mut String) -> std::fmt::Result {
     let unknown = [(UNKNOWN, values::UNKNOWN_STEP)];
     let reasons = Reason::ALL.map(|reason| (reason.as_str(), reason.meaning()));
     let faults = Fault::ALL.map(|fault| (fault.as_str(), fault.meaning()));
-    let tables: [(&str, &[Rows<'_>]); 9] = [
+    let tables: [(&str, &[Rows<'_>]); 10] = [
         ("`status` of `llm_requests_total`", &[&statuses]),
         ("`cause` of `llm_bottleneck_total`", &[&causes]),
         (
@@ -146,6 +146,10 @@ fn values(out: &mut String) -> std::fmt::Result {
         (
             "`outcome` of `infertap_tokenizer_calls_total`",
             &[&values::TOKENIZER_CALLS],
+        ),
+        (
+            "`outcome` of `infertap_token_counts_total`",
+            &[&values::TOKEN_COUNTS],
         ),
         ("`kind` of `infertap_anomalies_total`", &[&anomalies]),
         ("`reason` of `gpu_throttle_seconds_total`", &[&reasons]),

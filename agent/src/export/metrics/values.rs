@@ -152,6 +152,36 @@ pub(super) const TOKENIZER_CALLS: [(&str, &str); 2] = [
     ),
 ];
 
+/// Outcomes of counts, in the order of `CountOutcome::ALL`.
+pub(super) const TOKEN_COUNTS: [(&str, &str); 8] = [
+    ("counted", "With the model's tokenizer."),
+    (
+        "queue_full",
+        "Estimated: too many requests waited to be counted (`tokens.queue`).",
+    ),
+    (
+        "late",
+        "Estimated: the count did not come in time (`tokens.wait`).",
+    ),
+    (
+        "no_tokenizer",
+        "Estimated: the engine's tokenizer was not found or can't be used; the log says why. `tokens.files` can name one.",
+    ),
+    (
+        "unsupported",
+        "Estimated, or absent where there are images or audio: the request holds what can't be counted from outside.",
+    ),
+    (
+        "failed",
+        "Estimated: the tokenizer or the chat template failed on it.",
+    ),
+    (
+        "too_large",
+        "Absent: the request was larger than is kept (`tokens.request_bytes`), or there was no room (`tokens.memory`).",
+    ),
+    ("incomplete", "Absent: part of the request was not seen."),
+];
+
 pub(super) const fn anomaly(kind: Anomaly) -> &'static str {
     match kind {
         Anomaly::NotHttp => "The first bytes of a connection are no protocol that is known here.",

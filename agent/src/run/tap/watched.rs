@@ -27,6 +27,9 @@ impl Tap {
         if let Some(recorder) = &self.recorder {
             recorder.engine_up(at, info);
         }
+        if let Some(counter) = &self.counter {
+            counter.engine_up(info);
+        }
         // The core first: events of a process must find its engine.
         self.tell(at, EventKind::EngineUp(Arc::clone(info)));
 
@@ -154,6 +157,9 @@ impl Tap {
         );
         self.publish();
         self.kinds.remove(id);
+        if let Some(counter) = &self.counter {
+            counter.engine_down(id);
+        }
         self.forget_calls(id);
         self.exporter.engine_down(id);
     }

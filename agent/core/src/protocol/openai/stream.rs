@@ -7,7 +7,7 @@ use super::{blames_request, http_code};
 use crate::{
     protocol::{
         BadMessage, ChoiceDelta, Choices, ErrorFacts, Message, RequestFacts, Usage,
-        lenient::{Count, Filled, Number, Text, otherwise_default},
+        lenient::{Count, Filled, Number, Said, Text, otherwise_default},
     },
     wire::sse::SseEvent,
 };
@@ -15,7 +15,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// `object` of a streamed message.
 pub(in crate::protocol) fn message_is(event: SseEvent<'_>, objects: &[&str]) -> bool {
@@ -76,7 +76,7 @@ pub(in crate::protocol) fn message<'a>(
     Ok(message)
 }
 
-impl Choices {
+impl Choices<'_> {
     fn forget_tokens(&mut self) {
         for choice in self.first.iter_mut().chain(&mut self.more) {
             choice.tokens = None;
@@ -202,7 +202,7 @@ impl<'de> Deserialize<'de> for WireError {
 #[derive(Debug, Default)]
 struct WireChoices<'a> {
     finish_reason: Text<'a>,
-    deltas: Choices,
+    deltas: Choices<'a>,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for WireChoices<'a> {
@@ -215,7 +215,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for WireChoices<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let mut choices = WireChoices::default();
-                while let Some(choice) = seq.next_element::<WireChoice<'de>>()? {
+                while let Some(mut choice) = seq.next_element::<WireChoice<'de>>()? {
                     choices.deltas.push(choice.delta());
                     if choices.finish_reason.0.is_none() {
                         choices.finish_reason = choice.finish_reason;
@@ -233,8 +233,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for WireChoices<'a> {
 #[serde(default)]
 struct WireChoice<'a> {
     index: Number,
-    delta: Option<WireDelta>,
-    text: Filled,
+    #[serde(borrow)]
+    delta: Option<WireDelta<'a>>,
+    #[serde(borrow)]
+    text: Said<'a>,
     #[serde(borrow)]
     finish_reason: Text<'a>,
     logprobs: Option<WireLogprobs>,
@@ -242,13 +244,17 @@ struct WireChoice<'a> {
     token_ids: Count,
 }
 
-impl WireChoice<'_> {
-    fn delta(&self) -> ChoiceDelta {
+impl<'a> WireChoice<'a> {
+    fn delta(&mut self) -> ChoiceDelta<'a> {
         let logprobs = self.logprobs.as_ref().map_or(0, WireLogprobs::tokens);
         let tokens = self.token_ids.0.max(logprobs);
         ChoiceDelta {
             index: self.index.0.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-            content: self.text.0 || self.delta.as_ref().is_some_and(WireDelta::has_content),
+            content: self.text.filled || self.delta.as_ref().is_some_and(WireDelta::has_content),
+            text: match &mut self.delta {
+                Some(delta) => delta.take_text(),
+                None => self.text.text.take(),
+            },
             tokens: (tokens > 0).then_some(tokens),
         }
     }
@@ -256,22 +262,37 @@ impl WireChoice<'_> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WireDelta {
-    content: Filled,
+struct WireDelta<'a> {
+    #[serde(borrow)]
+    content: Said<'a>,
     /// vLLM before 0.12, SGLang, llama.cpp, DeepSeek.
-    reasoning_content: Filled,
+    #[serde(borrow)]
+    reasoning_content: Said<'a>,
     /// vLLM now.
-    reasoning: Filled,
+    #[serde(borrow)]
+    reasoning: Said<'a>,
     refusal: Filled,
     tool_calls: WireCalls,
     function_call: Option<WireFunction>,
 }
 
-impl WireDelta {
+impl<'a> WireDelta<'a> {
+    /// The first text that is there. Nobody sends text and reasoning in one message but at the turn from one to the
+    /// other, or reasoning by both of its names.
+    fn take_text(&mut self) -> Option<Cow<'a, str>> {
+        [
+            &mut self.content,
+            &mut self.reasoning_content,
+            &mut self.reasoning,
+        ]
+        .into_iter()
+        .find_map(|said| said.text.take().filter(|text| !text.is_empty()))
+    }
+
     fn has_content(&self) -> bool {
-        self.content.0
-            || self.reasoning_content.0
-            || self.reasoning.0
+        self.content.filled
+            || self.reasoning_content.filled
+            || self.reasoning.filled
             || self.refusal.0
             || self.tool_calls.0
             || self.function_call.as_ref().is_some_and(WireFunction::has_content)
