@@ -3,8 +3,12 @@
 //! the source builds to.
 
 use aya_obj::{Object, ProgramSection};
+use infertap::probe::cuda::symbols::CUDA;
 use infertap::probe::{OBJECT, attach};
-use infertap_abi::{CallFrames, CallKey, Conn, DropReason, FdKey, Target};
+use infertap_abi::{
+    CallFrames, CallKey, Conn, CudaCount, CudaKey, CudaPointer, CudaProcess, CudaWork, DropReason, FdKey,
+    Target,
+};
 use std::collections::BTreeSet;
 
 fn object() -> Object {
@@ -44,7 +48,8 @@ fn every_uprobe_program_is_attached_and_every_attached_one_exists() {
     let entries = attach::SOCKET_LIBC
         .iter()
         .map(|spec| spec.program)
-        .chain(calls.clone().map(|spec| spec.enter));
+        .chain(calls.clone().map(|spec| spec.enter))
+        .chain(CUDA.iter().map(|spec| spec.enter));
     assert_eq!(
         programs(|s| matches!(s, ProgramSection::UProbe { .. })),
         names(entries)
@@ -52,7 +57,8 @@ fn every_uprobe_program_is_attached_and_every_attached_one_exists() {
     let exits = attach::SOCKET_LIBC
         .iter()
         .filter_map(|spec| spec.exit)
-        .chain(calls.filter_map(|spec| spec.leave));
+        .chain(calls.filter_map(|spec| spec.leave))
+        .chain(CUDA.iter().filter_map(|spec| spec.leave));
     assert_eq!(
         programs(|s| matches!(s, ProgramSection::URetProbe { .. })),
         names(exits)
@@ -96,6 +102,13 @@ fn the_maps_are_the_named_ones_with_the_abi_s_layouts() {
     assert_eq!(layout("CONNS"), (8, size_of::<Conn>()));
     assert_eq!(layout("DROPS"), (4, 8));
     assert_eq!(layout("FRAMES"), (size_of::<CallKey>(), size_of::<CallFrames>()));
+    assert_eq!(layout("CUDA_PROCESSES"), (4, size_of::<CudaProcess>()));
+    assert_eq!(layout("CUDA_WORK"), (4, size_of::<CudaWork>()));
+    assert_eq!(
+        layout("CUDA_COUNTS"),
+        (size_of::<CudaKey>(), size_of::<CudaCount>())
+    );
+    assert_eq!(layout("CUDA_ALLOCS"), (size_of::<CudaPointer>(), 8));
     assert_eq!(object.maps["DROPS"].max_entries() as usize, DropReason::ALL.len());
 }
 

@@ -5,9 +5,11 @@
 //! and map types used exist since Linux 5.8.
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 
 mod arrival;
 mod call;
+mod cuda;
 mod descriptor;
 mod emit;
 mod engine;

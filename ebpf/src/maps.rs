@@ -1,10 +1,13 @@
 //! Maps: their names, kinds and default sizes. The loader may resize them; the contract test holds both to these names.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
-use infertap_abi::{CallFrames, CallKey, Conn, DropReason, FdKey, PORT_WORDS, Target};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf};
+use infertap_abi::{
+    CallFrames, CallKey, Conn, CudaCount, CudaKey, CudaPointer, CudaProcess, CudaWork, DropReason, FdKey, PORT_WORDS, Target,
+};
 
 use crate::call::Call;
+use crate::cuda::CudaThread;
 
 /// Thread groups that are watched.
 #[map]
@@ -39,6 +42,26 @@ pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
 /// request then begins when it is read.
 #[map]
 pub static ARRIVALS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(16384, 0);
+
+/// Thread groups whose CUDA calls are counted.
+#[map]
+pub static CUDA_PROCESSES: HashMap<u32, CudaProcess> = HashMap::with_max_entries(1024, 0);
+
+/// Thread group → what it gave to its GPUs.
+#[map]
+pub static CUDA_WORK: HashMap<u32, CudaWork> = HashMap::with_max_entries(1024, 0);
+
+/// What is counted of CUDA calls. Launches come at rates at which no record could be made of each.
+#[map]
+pub static CUDA_COUNTS: PerCpuHashMap<CudaKey, CudaCount> = PerCpuHashMap::with_max_entries(4096, 0);
+
+/// Device address → bytes allocated there.
+#[map]
+pub static CUDA_ALLOCS: HashMap<CudaPointer, u64> = HashMap::with_max_entries(65536, 0);
+
+/// Thread → the CUDA call that it is in.
+#[map]
+pub static CUDA_THREADS: HashMap<u64, CudaThread> = HashMap::with_max_entries(16384, 0);
 
 /// What was lost here, by [`DropReason`].
 #[map]

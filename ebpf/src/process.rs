@@ -9,7 +9,7 @@ use infertap_abi::{DropReason, RecordHeader, RecordKind};
 use crate::call::Caller;
 use crate::descriptor::EMPTY;
 use crate::emit;
-use crate::maps::{CALLS, FORKING, TARGETS, lost};
+use crate::maps::{CALLS, CUDA_PROCESSES, CUDA_THREADS, FORKING, TARGETS, lost};
 
 /// Offset of `child_pid` in the record of `sched:sched_process_fork`; the loader reads it from the event's format,
 /// which changed when the comm fields became dynamic.
@@ -47,12 +47,14 @@ pub fn process_exit(_ctx: TracePointContext) -> u32 {
     let thread = Caller::current();
     let _ = CALLS.remove(&thread.pid_tgid);
     let _ = FORKING.remove(&thread.pid_tgid);
-    let Some(caller) = Caller::watched() else {
+    let _ = CUDA_THREADS.remove(&thread.pid_tgid);
+    if thread.tid() != thread.tgid() {
         return 0;
-    };
-    if caller.tid() == caller.tgid() {
-        let _ = TARGETS.remove(&caller.tgid());
-        tell(RecordKind::Exit, caller.tgid(), caller.tid(), 0);
+    }
+    // Workers are watched for their CUDA calls alone.
+    let watched = TARGETS.remove(&thread.tgid()).is_ok();
+    if CUDA_PROCESSES.get_ptr(&thread.tgid()).is_some() || watched {
+        tell(RecordKind::Exit, thread.tgid(), thread.tid(), 0);
     }
     0
 }

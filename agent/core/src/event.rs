@@ -7,7 +7,7 @@ mod tests;
 
 use crate::{
     Counted, EngineInfo, Nanos,
-    gpu::{AllocFailure, CudaBurst, GpuReading},
+    gpu::{self, AllocFailure, CudaBurst, CudaMapping, GpuReading},
     pressure::MemoryReading,
 };
 use infertap_abi::{
@@ -156,6 +156,8 @@ pub enum EventKind<'a> {
     Memory(Arc<MemoryReading>),
     /// An answer to [`Observation::Count`](crate::Observation::Count).
     Counted(Counted),
+    /// A process of an engine made, mapped or gave back physical GPU memory. For the agent; the core ignores it.
+    CudaMapping(CudaMapping),
     /// Discovery found an engine, or learned more about one that it had found (same id).
     EngineUp(Arc<EngineInfo>),
     /// All processes of an engine are gone.
@@ -266,6 +268,8 @@ impl<'a> Event<'a> {
             },
             RecordKind::Exit => EventKind::Exit { tgid: header.tgid },
             RecordKind::Call => EventKind::Call(call(&header, bytes)?),
+            RecordKind::CudaBurst => EventKind::CudaBurst(gpu::burst(&header, bytes)?),
+            RecordKind::CudaMemory => gpu::memory(&header, bytes)?,
         };
         Ok(Event {
             at: header.ts_ns,

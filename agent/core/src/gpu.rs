@@ -18,6 +18,13 @@ mod timeline;
 pub(crate) use join::Join;
 pub use share::{GpuShare, GpuState, TokenPhase, Unattributed, Uncharged};
 
+mod cuda;
+mod mapping;
+
+pub use mapping::{CudaMapping, MappedMemory, Mapping};
+
+pub(crate) use cuda::{burst, memory};
+
 use crate::Nanos;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

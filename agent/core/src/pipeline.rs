@@ -147,7 +147,7 @@ impl Pipeline {
                 Verdict::Keep
             }),
             // The descriptor is the agent's business.
-            EventKind::FdUnknown(_) | EventKind::Exec { .. } => {}
+            EventKind::FdUnknown(_) | EventKind::Exec { .. } | EventKind::CudaMapping(_) => {}
             EventKind::Gpu(reading) => {
                 self.join_gpu(at, &reading);
                 self.gpu_read(at, &reading);

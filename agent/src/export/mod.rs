@@ -3,11 +3,13 @@
 //! Owns: [`Exporter`], which the agent's loop feeds and the HTTP server reads. Refuses: deciding what was observed (the
 //! core's) and deciding when the agent is ready (`run`'s).
 
+mod cuda;
 mod gpus;
 pub mod http;
 pub mod metrics;
 mod recent;
 
+pub use cuda::{CudaStatus, CudaStream};
 pub use http::{BindError, ServerConfig, bind};
 pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
@@ -59,6 +61,8 @@ pub struct EngineStatus {
     pub capacity: Option<Arc<CapacityReport>>,
     /// How short of memory it is and why; absent before that is first known.
     pub pressure: Option<Arc<PressureReport>>,
+    /// Its CUDA calls, where they are counted.
+    pub cuda: Option<Arc<CudaStatus>>,
 }
 
 /// Metrics, recent requests, engines and readiness, behind one port. All methods take `&self` and may be called from any
@@ -142,6 +146,7 @@ impl Exporter {
                 gpus: Vec::new(),
                 capacity: None,
                 pressure: None,
+                cuda: None,
             });
     }
 
@@ -156,6 +161,13 @@ impl Exporter {
         if let Some(engine) = lock(&self.engines).get_mut(id) {
             engine.coverage.insert(aspect, observed);
             self.metrics.engine_coverage(id, aspect, observed);
+        }
+    }
+
+    /// What was counted of an engine's CUDA calls.
+    pub fn engine_cuda(&self, id: &str, status: CudaStatus) {
+        if let Some(engine) = lock(&self.engines).get_mut(id) {
+            engine.cuda = Some(Arc::new(status));
         }
     }
 

@@ -297,5 +297,19 @@ pub const CALLS: &[CallSpec] = &[
 
 /// Maps that the user side opens, or whose layout it knows.
 pub const MAPS: &[&str] = &[
-    "TARGETS", "FDS", "CONNS", "CALLS", "FRAMES", "FORKING", "PORTS", "ARRIVALS", "DROPS", "EVENTS",
+    "TARGETS",
+    "FDS",
+    "CONNS",
+    "CALLS",
+    "FRAMES",
+    "FORKING",
+    "PORTS",
+    "ARRIVALS",
+    "DROPS",
+    "EVENTS",
+    "CUDA_PROCESSES",
+    "CUDA_WORK",
+    "CUDA_COUNTS",
+    "CUDA_ALLOCS",
+    "CUDA_THREADS",
 ];

@@ -27,8 +27,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Device and inode.
-type Identity = (String, u64);
-type Links = Vec<(&'static str, UProbeLinkId)>;
+pub(super) type Identity = (String, u64);
+/// Programs, and where they are attached.
+pub(super) type Links = Vec<(&'static str, UProbeLinkId)>;
 
 /// What is attached.
 #[derive(Debug, Default)]
@@ -151,7 +152,7 @@ impl Calls {
             if *copies > MAX_COPIES {
                 continue;
             }
-            match attach_function(ebpf, spec, &file.path, found.offset) {
+            match attach_function(ebpf, spec.enter, spec.leave, &file.path, found.offset) {
                 Ok(links) => {
                     attached.links.extend(links);
                     attached.functions.insert(spec.function as u32);
@@ -211,9 +212,15 @@ fn is_fragment(symbol: &str) -> bool {
 }
 
 /// The return first: a call that is entered between the two must find its return probed.
-fn attach_function(ebpf: &mut Ebpf, spec: &CallSpec, path: &Path, offset: u64) -> Result<Links, ProbeError> {
+pub(super) fn attach_function(
+    ebpf: &mut Ebpf,
+    enter: &'static str,
+    leave: Option<&'static str>,
+    path: &Path,
+    offset: u64,
+) -> Result<Links, ProbeError> {
     let mut links = Vec::new();
-    for program in spec.leave.into_iter().chain([spec.enter]) {
+    for program in leave.into_iter().chain([enter]) {
         let link = load_uprobe(ebpf, program).and_then(|()| {
             uprobe(ebpf, program)?
                 .attach(offset, path, UProbeScope::AllProcesses)
@@ -234,7 +241,7 @@ fn attach_function(ebpf: &mut Ebpf, spec: &CallSpec, path: &Path, offset: u64) -
     Ok(links)
 }
 
-fn detach(ebpf: &mut Ebpf, links: Links) {
+pub(super) fn detach(ebpf: &mut Ebpf, links: Links) {
     for (program, link) in links {
         if let Ok(uprobe) = uprobe(ebpf, program) {
             // The file's last process may be gone, and the link with it.

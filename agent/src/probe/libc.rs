@@ -42,6 +42,7 @@ mod tests {
                 device: "fe:00".to_owned(),
                 inode: 42,
                 deleted: false,
+                code: Vec::new(),
             };
             assert_eq!(is_libc(&file), expected, "{path}");
         }

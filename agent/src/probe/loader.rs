@@ -5,13 +5,14 @@ use super::attach::{
     TracepointSpec,
 };
 use super::calls::Calls;
+use super::cuda::Cuda;
 use super::targets::abi;
-use super::{ProbeError, ProbeState, Ring, Targets, Tracefs, libc, tracefs};
+use super::{CudaRow, ProbeError, ProbeState, Ring, Targets, Tracefs, libc, tracefs};
 use crate::config::SocketProbe;
 use aya::programs::uprobe::{UProbeLinkId, UProbeScope};
 use aya::programs::{ProgramError, TracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -46,6 +47,7 @@ pub struct Probes {
     libc_links: HashMap<u32, Vec<(&'static str, UProbeLinkId)>>,
     states: Vec<ProbeState>,
     calls: Calls,
+    cuda: Cuda,
 }
 
 impl Probes {
@@ -136,7 +138,9 @@ impl Probes {
                 });
             }
         }
+        let cuda = Cuda::new(&mut ebpf)?;
         let probes = Probes {
+            cuda,
             ebpf,
             socket_probe: options.socket_probe,
             procfs: options.procfs.clone(),
@@ -236,12 +240,43 @@ impl Probes {
 
     /// What became known of the probes on functions since this was last asked.
     pub fn take_call_news(&mut self) -> Vec<ProbeState> {
-        self.calls.take_news()
+        let mut news = self.calls.take_news();
+        news.extend(self.cuda.take_news());
+        news
     }
 
     /// Each aspect of [`super::functions::ASPECTS`], and whether the calls of these processes cover it.
     pub fn calls_cover(&self, pids: &[u32]) -> Vec<(&'static str, bool)> {
         self.calls.coverage(pids)
+    }
+}
+
+/// CUDA calls.
+impl Probes {
+    /// Counts the CUDA calls of a process from when it has CUDA mapped.
+    pub fn watch_cuda(&mut self, pid: u32, now: Instant) {
+        self.cuda.watch(&mut self.ebpf, &self.procfs, pid, now);
+    }
+
+    /// Looks whether processes have mapped CUDA since. Call it about every 100 ms.
+    pub fn look_for_cuda(&mut self, now: Instant) {
+        self.cuda.look(&mut self.ebpf, &self.procfs, now);
+    }
+
+    /// All sums by process, about once a second.
+    pub fn read_cuda(&mut self, now: Instant) -> BTreeMap<u32, Vec<CudaRow>> {
+        self.cuda.confirm(&mut self.ebpf, now);
+        self.cuda.read()
+    }
+
+    /// Counts no more of a process; its last sums, if any were kept.
+    pub fn forget_cuda(&mut self, pid: u32) -> Option<Vec<CudaRow>> {
+        self.cuda.forget(&mut self.ebpf, pid)
+    }
+
+    /// Whether the CUDA calls of these processes are counted; `None` when none of them has CUDA mapped.
+    pub fn cuda_covers(&self, pids: &[u32]) -> Option<bool> {
+        self.cuda.covers(pids)
     }
 }
 
@@ -255,7 +290,7 @@ fn arrival_offsets(tracefs: &Tracefs) -> Result<Vec<(&'static str, u32)>, ProbeE
         .collect()
 }
 
-fn take<M>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, ProbeError>
+pub(super) fn take<M>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, ProbeError>
 where
     M: TryFrom<aya::maps::Map, Error = aya::maps::MapError>,
 {

@@ -3,9 +3,10 @@
 //! Owns: `/proc/PID/maps`, and a path to each file that works from here: through the process's root, or through the mapping
 //! itself for what was replaced or deleted since. Refuses: what the files hold.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Distinct files of one process. A Python server with everything loaded has some five hundred.
@@ -26,6 +27,8 @@ pub struct MappedFile {
     pub inode: u64,
     /// It was deleted, or another file has its name by now.
     pub deleted: bool,
+    /// Addresses at which its code is mapped, ascending.
+    pub code: Vec<Range<u64>>,
 }
 
 impl MappedFile {
@@ -42,15 +45,22 @@ impl MappedFile {
 pub fn executable_files(procfs: &Path, pid: u32) -> io::Result<Vec<MappedFile>> {
     let dir = procfs.join(pid.to_string());
     let maps = BufReader::new(File::open(dir.join("maps"))?.take(MAX_MAPS));
-    let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
+    let mut seen: BTreeMap<(String, u64), usize> = BTreeMap::new();
+    let mut found: Vec<MappedFile> = Vec::new();
     for line in maps.split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         let Some(mapping) = Mapping::parse(&line) else {
             continue;
         };
-        if !mapping.executable || !seen.insert((mapping.device.to_owned(), mapping.inode)) {
+        if !mapping.executable {
+            continue;
+        }
+        let place = seen
+            .entry((mapping.device.to_owned(), mapping.inode))
+            .or_insert(found.len());
+        if let Some(known) = found.get_mut(*place) {
+            known.code.extend(mapping.addresses());
             continue;
         }
         if found.len() == MAX_FILES {
@@ -71,6 +81,7 @@ pub fn executable_files(procfs: &Path, pid: u32) -> io::Result<Vec<MappedFile>> 
             device: mapping.device.to_owned(),
             inode: mapping.inode,
             deleted: mapping.deleted,
+            code: mapping.addresses().into_iter().collect(),
         });
     }
     Ok(found)
@@ -113,6 +124,12 @@ impl<'a> Mapping<'a> {
             path,
             deleted,
         })
+    }
+
+    fn addresses(&self) -> Option<Range<u64>> {
+        let (begin, end) = self.range.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        Some(address(begin)?..address(end)?)
     }
 }
 
@@ -172,7 +189,13 @@ mod tests {
             ]
             .map(Path::new)
         );
-        assert_eq!(files.first().map(MappedFile::file_name), Some("there.so"));
+        let first = files.first().expect("a file");
+        assert_eq!(first.file_name(), "there.so");
+        assert_eq!(
+            first.code,
+            [0x20..0x30, 0x30..0x40],
+            "where its code is, and nothing else of it"
+        );
     }
 
     #[test]

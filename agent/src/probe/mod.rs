@@ -6,6 +6,7 @@
 
 pub mod attach;
 mod calls;
+pub mod cuda;
 mod error;
 pub mod functions;
 mod libc;
@@ -21,6 +22,17 @@ pub use loader::{OBJECT, ProbeOptions, Probes};
 pub use ring::Ring;
 pub use targets::Targets;
 pub use tracefs::{Tracefs, field_of, fork_child_offset};
+
+/// What was counted of one kind of CUDA call on one stream of a process, since its calls are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CudaRow {
+    /// Which calls.
+    pub call: infertap_abi::CudaCall,
+    /// The stream's handle; see [`infertap_abi::CudaKey`].
+    pub stream: u64,
+    /// The sums.
+    pub count: infertap_abi::CudaCount,
+}
 
 /// Whether a probe runs; exported as `infertap_probe_up{probe}` and shown by `infertap doctor`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -39,7 +39,16 @@ pub(super) mod abi {
             unsafe impl aya::Pod for $name {}
         )*};
     }
-    pod!(Target, FdKey, Conn);
+    pod!(
+        Target,
+        FdKey,
+        Conn,
+        CudaKey,
+        CudaCount,
+        CudaPointer,
+        CudaProcess,
+        CudaWork
+    );
 }
 
 impl Targets {

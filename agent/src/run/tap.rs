@@ -5,6 +5,7 @@
 
 mod calls;
 mod counts;
+mod cuda;
 mod gpu;
 mod watched;
 
@@ -20,6 +21,7 @@ use crate::probe::{Probes, Ring, Targets};
 use crate::recording::Recorder;
 use infertap_abi::{DropReason, RecordHeader, record_flag};
 use infertap_core::event::Socket;
+use infertap_core::gpu::CudaMapping;
 use infertap_core::pressure::MemoryReading;
 use infertap_core::{EngineKind, Event, EventKind, Nanos, Observation, Pipeline};
 use std::collections::{BTreeMap, HashMap};
@@ -60,6 +62,7 @@ enum Duty {
     Forked(u32),
     Executed(u32),
     Exited(u32),
+    Mapping(CudaMapping),
 }
 
 /// State of the tap thread.
@@ -90,6 +93,7 @@ pub(super) struct Tap {
     kinds: HashMap<Arc<str>, EngineKind>,
     /// What was told last of engines' coverage by calls.
     calls_told: HashMap<(Arc<str>, &'static str), bool>,
+    cuda: cuda::Cuda,
 }
 
 impl Tap {
@@ -124,6 +128,7 @@ impl Tap {
             hooks: config.engine.hooks,
             kinds: HashMap::new(),
             calls_told: HashMap::new(),
+            cuda: cuda::Cuda::new(config.gpu.cuda),
         }
     }
 
@@ -169,12 +174,15 @@ impl Tap {
                 ticked = Instant::now();
                 self.pipeline.advance(monotonic_ns(), &mut self.observations);
                 self.publish();
+                self.look_for_cuda();
             }
             if counted.elapsed() >= COUNTERS {
                 counted = Instant::now();
                 self.read_counters();
                 self.retry();
                 self.look_for_calls();
+                self.read_cuda();
+                self.tell_probes();
                 if let Some(failure) = self.recorder.as_ref().and_then(Recorder::failure) {
                     let _ = end.send(format!("recording failed: {failure}"));
                     return self.finish();
@@ -212,6 +220,7 @@ impl Tap {
                 EventKind::Fork { child, .. } => duties.push(Duty::Forked(child)),
                 EventKind::Exec { tgid } => duties.push(Duty::Executed(tgid)),
                 EventKind::Exit { tgid } => duties.push(Duty::Exited(tgid)),
+                EventKind::CudaMapping(event) => duties.push(Duty::Mapping(event)),
                 EventKind::Data { .. }
                     if RecordHeader::read(record).is_some_and(|h| h.flags & record_flag::FAULT != 0) =>
                 {
@@ -233,11 +242,13 @@ impl Tap {
                 Duty::Forked(child) => {
                     self.targets.inherited(child);
                     self.first_look_for_calls(child);
+                    self.watch_cuda(child);
                     self.probes.attach_process(child)
                 }
                 Duty::Executed(pid) => {
                     // A hint that finds no room is no loss: all processes are looked at each second.
                     let _ = self.hints.try_send(Hint::Executed(pid));
+                    self.restart_cuda(pid);
                     if self.targets.watches(pid) {
                         self.executed(pid)
                     } else {
@@ -246,8 +257,13 @@ impl Tap {
                 }
                 Duty::Exited(pid) => {
                     self.trouble(pid, None);
+                    self.end_cuda(pid);
                     self.targets.forget(pid);
                     self.probes.detach_process(pid);
+                    Ok(())
+                }
+                Duty::Mapping(event) => {
+                    self.cuda_mapping(event);
                     Ok(())
                 }
             };
@@ -313,6 +329,7 @@ impl Tap {
         self.pipeline.settle(&mut self.observations);
         self.publish();
         self.read_counters();
+        self.read_cuda();
         self.recorder.take()
     }
 }

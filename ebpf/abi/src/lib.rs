@@ -10,8 +10,13 @@ mod maps;
 #[macro_use]
 mod record;
 mod call;
+mod cuda;
 
 pub use call::{CALL_ARGS, CALL_HEAD, CallFrames, CallKey, Frame, Function, NESTED_CALLS};
+pub use cuda::{
+    CLASSES, CudaBurstRecord, CudaCall, CudaClass, CudaCount, CudaKey, CudaMemory, CudaMemoryRecord,
+    CudaPointer, CudaProcess, CudaRange, CudaWork, DRIVER_RANGES, NO_STREAM, REST_STREAM, RUNTIME_RANGES,
+};
 pub use maps::{Conn, FdKey, PORT_WORDS, Target, conn_flag, conn_state};
 pub use record::{
     Direction, HEADER_LEN, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader, RecordKind, Role, Transport,
@@ -39,17 +44,23 @@ pub enum DropReason {
     /// A call's payload was larger than the programs walk (1 MiB, or 64 buffers), or never passed through the memory of the
     /// process (sendfile, splice).
     Budget = 5,
+    /// The table of CUDA calls had no room for a stream: its calls are counted, but not by stream.
+    CudaStreams = 6,
+    /// The table of GPU allocations was full: what the process holds is not known any more.
+    CudaAllocations = 7,
 }
 
 impl DropReason {
     /// Every reason, in the order of its index.
-    pub const ALL: [DropReason; 6] = [
+    pub const ALL: [DropReason; 8] = [
         DropReason::RingFull,
         DropReason::FdTableFull,
         DropReason::ConnTableFull,
         DropReason::CallTableFull,
         DropReason::ReadFault,
         DropReason::Budget,
+        DropReason::CudaStreams,
+        DropReason::CudaAllocations,
     ];
 
     /// The value of the `reason` label.
@@ -61,6 +72,8 @@ impl DropReason {
             DropReason::CallTableFull => "call_table_full",
             DropReason::ReadFault => "read_fault",
             DropReason::Budget => "capture_budget",
+            DropReason::CudaStreams => "cuda_streams_full",
+            DropReason::CudaAllocations => "cuda_allocations_full",
         }
     }
 }

@@ -204,6 +204,10 @@ discriminants! {
         Exit = 18,
         /// A watched process called a function that is probed; see [`crate::Function`].
         Call = 32,
+        /// A watched process waited for its GPUs; see [`crate::CudaBurstRecord`], which follows.
+        CudaBurst = 33,
+        /// Something happened to GPU memory of a watched process; see [`crate::CudaMemoryRecord`], which follows.
+        CudaMemory = 34,
     }
 }
 

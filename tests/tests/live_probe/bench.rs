@@ -250,6 +250,7 @@ fn note(
         | EventKind::Gpu(_)
         | EventKind::CudaBurst(_)
         | EventKind::AllocFailure(_)
-        | EventKind::Memory(_) => {}
+        | EventKind::Memory(_)
+        | EventKind::CudaMapping(_) => {}
     }
 }

@@ -76,15 +76,17 @@ macro_rules! catalog {
     };
 }
 
+mod cuda;
 mod gpu;
 mod gpu_join;
 
+pub(super) use cuda::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
 
 /// Every metric, in the order of the reference.
 pub static CATALOG: LazyLock<Vec<&'static Definition>> =
-    LazyLock::new(|| [REQUESTS_AND_AGENT, gpu_join::GPU_JOIN, gpu::GPUS].concat());
+    LazyLock::new(|| [REQUESTS_AND_AGENT, gpu_join::GPU_JOIN, gpu::GPUS, cuda::CUDA].concat());
 
 catalog! {
     /// Of requests, engines, and the agent itself.
@@ -337,7 +339,7 @@ mod tests {
                 "{name}"
             );
             assert!(
-                ["llm_", "infertap_", "gpu_"]
+                ["llm_", "gpu_", "cuda_", "infertap_"]
                     .iter()
                     .any(|prefix| name.starts_with(prefix)),
                 "{name}"

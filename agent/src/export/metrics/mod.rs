@@ -9,6 +9,8 @@ mod capacity;
 mod catalog;
 mod children;
 mod config;
+mod cuda;
+mod events;
 mod families;
 mod golden;
 mod gpu;
@@ -26,6 +28,7 @@ mod values;
 
 pub use catalog::{CATALOG, Definition, Kind};
 pub use config::MetricsConfig;
+pub use cuda::{Copies, CudaCalls, DIRECTIONS};
 pub use labels::{Admitted, Capper, OTHER, UNKNOWN};
 pub use reference::reference;
 pub use values::AgentLoss;
@@ -33,6 +36,7 @@ pub use values::AgentLoss;
 pub(crate) use gpu::EngineOnGpu;
 pub(crate) use histogram::lock;
 
+use events::{EVENT_KINDS, kind_index};
 use families::Families;
 use histogram::Exemplar;
 use infertap_abi::DropReason;
@@ -44,7 +48,7 @@ use prometheus::{
 use series::State;
 use std::{
     slice,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -83,53 +87,6 @@ pub enum MetricsError {
     Registry(#[from] prometheus::Error),
 }
 
-/// Kinds of events, in the order of [`kind_index`].
-const EVENT_KINDS: [&str; 19] = [
-    "open",
-    "data",
-    "eof",
-    "shutdown",
-    "error",
-    "stall",
-    "close",
-    "fd_unknown",
-    "exec",
-    "fork",
-    "exit",
-    "engine_up",
-    "engine_down",
-    "call",
-    "gpu",
-    "cuda_burst",
-    "alloc_failure",
-    "memory",
-    "counted",
-];
-
-const fn kind_index(kind: &EventKind<'_>) -> usize {
-    match kind {
-        EventKind::Open(_) => 0,
-        EventKind::Data { .. } => 1,
-        EventKind::Eof(_) => 2,
-        EventKind::Shutdown(_) => 3,
-        EventKind::Error { .. } => 4,
-        EventKind::Stall(_) => 5,
-        EventKind::Close(_) => 6,
-        EventKind::FdUnknown(_) => 7,
-        EventKind::Exec { .. } => 8,
-        EventKind::Fork { .. } => 9,
-        EventKind::Exit { .. } => 10,
-        EventKind::EngineUp(_) => 11,
-        EventKind::EngineDown { .. } => 12,
-        EventKind::Call(_) => 13,
-        EventKind::Gpu(_) => 14,
-        EventKind::CudaBurst(_) => 15,
-        EventKind::AllocFailure(_) => 16,
-        EventKind::Memory(_) => 17,
-        EventKind::Counted(_) => 18,
-    }
-}
-
 /// Every metric of the agent. All methods take `&self` and may be called from any thread; the hot ones
 /// ([`Metrics::event`], [`Metrics::apply`]) cost an atomic addition, or one lock and one table look-up.
 pub struct Metrics {
@@ -145,6 +102,7 @@ pub struct Metrics {
     token_counts: [IntCounter; CountOutcome::ALL.len()],
     probe_up: IntGaugeVec,
     coverage: GaugeVec,
+    cuda: cuda::Cuda,
     export_failures: IntCounterVec,
     agent: agent::AgentMetrics,
     open_connections: IntGauge,
@@ -236,6 +194,7 @@ impl Metrics {
             token_counts,
             probe_up: gauge_vec(&registry, catalog::PROBE_UP)?,
             coverage,
+            cuda: cuda::Cuda::register(&registry)?,
             export_failures,
             agent: agent::AgentMetrics::register(&registry)?,
             open_connections,
@@ -303,6 +262,7 @@ impl Metrics {
         let mut state = lock(&self.state);
         self.gpu_shares.down(&state.engine_label(&id.into()));
         for (engine, aspect) in state.engine_down(&self.families, id) {
+            self.cuda.down(&engine);
             // The series was made in `engine_coverage`, so a failure to find it is no news.
             let _ = self.coverage.remove_label_values(&[&*engine, aspect]);
         }
@@ -314,6 +274,13 @@ impl Metrics {
             self.coverage
                 .with_label_values(&[&*engine, aspect])
                 .set(f64::from(u8::from(observed)));
+        }
+    }
+
+    /// An engine made these CUDA calls since this was last told, and holds so much. Engines past the cap are left out.
+    pub fn cuda(&self, engine: &Arc<str>, calls: &CudaCalls, allocated: Option<u64>) {
+        if let Some(engine) = lock(&self.state).own_engine(&self.families, engine) {
+            self.cuda.calls(&engine, calls, allocated);
         }
     }
 

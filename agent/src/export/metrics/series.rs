@@ -369,7 +369,7 @@ impl State {
     }
 
     /// The engine's label value, when it has one of its own.
-    fn own_engine(&mut self, families: &Families, id: &Arc<str>) -> Option<Arc<str>> {
+    pub(super) fn own_engine(&mut self, families: &Families, id: &Arc<str>) -> Option<Arc<str>> {
         let engine = self.engines.admit(id);
         if engine.overflow || &*engine.value == OTHER {
             families.overflow_engine.inc();

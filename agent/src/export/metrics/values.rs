@@ -123,6 +123,12 @@ pub(super) const fn kernel_drop(reason: DropReason) -> &'static str {
         DropReason::Budget => {
             "One call moved more buffers or bytes than the programs walk; the rest of it is counted and not seen."
         }
+        DropReason::CudaStreams => {
+            "The table of CUDA calls had no room for another stream: its calls are counted, but not by stream."
+        }
+        DropReason::CudaAllocations => {
+            "The table of GPU allocations was full: `cuda_allocated_bytes` of the process is absent from then on."
+        }
     }
 }
 

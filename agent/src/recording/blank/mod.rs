@@ -100,7 +100,8 @@ impl Blanker {
             }
             // The name of a program; and of a call numbers alone: arguments, addresses, ids, counts. A function that captures
             // text must be blanked here.
-            (Ok(RecordKind::Exec | RecordKind::Call), _) => {}
+            (Ok(RecordKind::Exec | RecordKind::Call | RecordKind::CudaBurst | RecordKind::CudaMemory), _) => {
+            }
             _ => payload.fill(0),
         }
     }

@@ -32,6 +32,12 @@ impl Tap {
     /// Tells what is probed, and what it covers of each engine. What is not covered is told of those engines that have
     /// the functions when they are not stripped.
     pub(super) fn tell_calls(&mut self) {
+        self.tell_probes();
+        self.tell_aspects();
+    }
+
+    /// Tells which probes have come up, or could not.
+    pub(super) fn tell_probes(&mut self) {
         for state in self.probes.take_call_news() {
             self.exporter.metrics().probe_up(state.probe, state.up);
             let detail = state.detail.unwrap_or_default();
@@ -41,6 +47,9 @@ impl Tap {
                 tracing::warn!("probe {} is not up: {detail}", state.probe);
             }
         }
+    }
+
+    fn tell_aspects(&mut self) {
         if !self.hooks {
             return;
         }

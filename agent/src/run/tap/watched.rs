@@ -39,6 +39,7 @@ impl Tap {
             .insert(Arc::clone(&info.id), parts.clone())
             .unwrap_or_default();
         for pid in before.keys().filter(|pid| !parts.contains_key(pid)) {
+            self.end_cuda(*pid);
             self.unwatch(*pid);
         }
         self.ports.insert(Arc::clone(&info.id), info.ports.clone());
@@ -53,6 +54,10 @@ impl Tap {
                 // alone if not.
                 Part::Helper => {}
             }
+        }
+        // CUDA is called by whoever computes, which mostly is a worker.
+        for pid in parts.keys() {
+            self.watch_cuda(*pid);
         }
         self.exporter.engine_coverage(&info.id, "socket", covered);
         self.kinds.insert(Arc::clone(&info.id), info.kind);
@@ -142,8 +147,10 @@ impl Tap {
     fn engine_down(&mut self, id: &Arc<str>) {
         let at = monotonic_ns();
         for pid in self.engines.remove(id).unwrap_or_default().into_keys() {
+            self.end_cuda(pid);
             self.unwatch(pid);
         }
+        self.forget_engine_cuda(id);
         self.ports.remove(id);
         self.listen();
         if let Some(recorder) = &self.recorder {

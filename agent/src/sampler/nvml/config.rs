@@ -7,7 +7,7 @@ use crate::config_section;
 use serde::{Deserialize, Serialize};
 
 config_section! {
-    /// What is read of NVIDIA GPUs (see docs/gpu.md).
+    /// What is read of NVIDIA GPUs, and of the calls that engines make to them (see docs/gpu.md and docs/cuda.md).
     pub struct GpuConfig {
         /// Whether GPUs are read by NVML: "auto" (where the host has it; where not, that is said once), "on" (its absence
         /// is a trouble: infertap_probe_up{probe="nvml"} is 0) or "off".
@@ -17,6 +17,10 @@ config_section! {
         pub period: Span = Span::seconds(1),
         /// NVML's library, where the dynamic linker does not find libnvidia-ml.so.1 or should take another; a path.
         pub nvml_library: String = String::new(),
+        /// Count the CUDA calls of engines: launches, copies, allocations, waits (see docs/cuda.md). The functions of
+        /// libcuda and libcudart are probed where a process of an engine has them mapped; a call that is probed takes
+        /// some microseconds longer. With false nothing is attached there.
+        pub cuda: bool = true,
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::{Sums, close};
 use crate::{
-    Nanos,
     gpu::{
         BusySample, CudaBurst, Join,
         simulator::{self, ENGINE, Job, MS, Machine, S, Told, engine_of, feed, reading, run, shares},

@@ -221,7 +221,7 @@ async fn engines_come_and_go() {
             "ports": [8080], "container": null, "pod_uid": null, "coverage": {"socket": true, "tls": false},
             "load": {"running": 2, "waiting": 3, "kv_cache_usage": 0.25},
             "gpus": [], "capacity": null,
-            "pressure": null,
+            "pressure": null, "cuda": null,
         })
     );
     server

@@ -33,6 +33,7 @@ fn the_catalog_is_what_is_registered() {
     let catalog: BTreeMap<_, _> = CATALOG.iter().copied().map(of_definition).collect();
     let exercised = exercised(live);
     exercised.apply_all(&super::gpu_join::shares("e"));
+    exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
     let registered: BTreeMap<_, _> = exercised.gather().iter().map(of_family).collect();
     assert_eq!(registered, catalog);
 }

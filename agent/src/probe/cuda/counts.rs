@@ -1,0 +1,147 @@
+//! The maps of the CUDA family: whose calls are counted, and the sums.
+//!
+//! Owns: making the keys that must always be found, reading sums over all CPUs, and leaving nothing behind of a process.
+//! Refuses: what the sums mean.
+
+use super::super::loader::take;
+use super::super::targets::abi;
+use super::super::{CudaRow, ProbeError};
+use aya::Ebpf;
+use aya::maps::{HashMap, MapData, PerCpuHashMap, PerCpuValues};
+use infertap_abi::{CudaCall, CudaCount, CudaKey, CudaProcess, CudaWork, NO_STREAM, REST_STREAM};
+use std::collections::BTreeMap;
+
+/// Calls that name a stream.
+const STREAMED: [CudaCall; 8] = [
+    CudaCall::KernelLaunch,
+    CudaCall::GraphLaunch,
+    CudaCall::CopyHostToDevice,
+    CudaCall::CopyDeviceToHost,
+    CudaCall::CopyDeviceToDevice,
+    CudaCall::CopyPeer,
+    CudaCall::CopyHostToHost,
+    CudaCall::CopyAny,
+];
+
+/// The maps.
+pub(super) struct Counts {
+    processes: HashMap<MapData, u32, abi::CudaProcess>,
+    work: HashMap<MapData, u32, abi::CudaWork>,
+    counts: PerCpuHashMap<MapData, abi::CudaKey, abi::CudaCount>,
+    allocations: HashMap<MapData, abi::CudaPointer, u64>,
+    cpus: usize,
+}
+
+impl std::fmt::Debug for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Counts").finish_non_exhaustive()
+    }
+}
+
+impl Counts {
+    pub(super) fn new(ebpf: &mut Ebpf) -> Result<Counts, ProbeError> {
+        Ok(Counts {
+            processes: take::<HashMap<_, u32, abi::CudaProcess>>(ebpf, "CUDA_PROCESSES")?,
+            work: take::<HashMap<_, u32, abi::CudaWork>>(ebpf, "CUDA_WORK")?,
+            counts: take::<PerCpuHashMap<_, abi::CudaKey, abi::CudaCount>>(ebpf, "CUDA_COUNTS")?,
+            allocations: take::<HashMap<_, abi::CudaPointer, u64>>(ebpf, "CUDA_ALLOCS")?,
+            cpus: aya::util::nr_cpus().map_err(|(_, error)| ProbeError::Ring(error))?,
+        })
+    }
+
+    fn nothing(&self) -> Result<PerCpuValues<abi::CudaCount>, ProbeError> {
+        PerCpuValues::try_from(vec![abi::CudaCount(CudaCount::default()); self.cpus])
+            .map_err(ProbeError::Ring)
+    }
+
+    /// Makes what a process's calls must find before any is counted.
+    pub(super) fn begin(&mut self, tgid: u32) -> Result<(), ProbeError> {
+        for (call, stream) in CudaCall::ALL
+            .map(|call| (call, NO_STREAM))
+            .into_iter()
+            .chain(STREAMED.map(|call| (call, REST_STREAM)))
+        {
+            let key = key(tgid, call, stream);
+            let nothing = self.nothing()?;
+            self.counts
+                .insert(key, nothing, 0)
+                .map_err(ProbeError::map("CUDA_COUNTS"))?;
+        }
+        self.work
+            .insert(tgid, abi::CudaWork(CudaWork::default()), 0)
+            .map_err(ProbeError::map("CUDA_WORK"))
+    }
+
+    /// Says where a process's libraries are: its calls are counted from now on.
+    pub(super) fn set(&mut self, tgid: u32, process: CudaProcess) -> Result<(), ProbeError> {
+        self.processes
+            .insert(tgid, abi::CudaProcess(process), 0)
+            .map_err(ProbeError::map("CUDA_PROCESSES"))
+    }
+
+    /// What was confirmed of the runtime's calls.
+    pub(super) fn work(&self, tgid: u32) -> Option<CudaWork> {
+        self.work.get(&tgid, 0).ok().map(|work| work.0)
+    }
+
+    /// All sums, by process. A key that is made meanwhile is read the next time.
+    pub(super) fn read(&self) -> BTreeMap<u32, Vec<CudaRow>> {
+        let mut rows: BTreeMap<u32, Vec<CudaRow>> = BTreeMap::new();
+        for key in self.counts.keys().filter_map(Result::ok) {
+            if let Some(row) = self.row(key) {
+                rows.entry(key.0.tgid).or_default().push(row);
+            }
+        }
+        rows
+    }
+
+    fn row(&self, key: abi::CudaKey) -> Option<CudaRow> {
+        let mut count = CudaCount::default();
+        for cpu in self.counts.get(&key, 0).ok()?.iter() {
+            count.calls += cpu.0.calls;
+            count.bytes = count.bytes.wrapping_add(cpu.0.bytes);
+            count.ns += cpu.0.ns;
+            count.failures += cpu.0.failures;
+        }
+        Some(CudaRow {
+            call: CudaCall::try_from(key.0.call).ok()?,
+            stream: key.0.stream,
+            count,
+        })
+    }
+
+    /// Counts no more of a process, and gives its last sums.
+    pub(super) fn end(&mut self, tgid: u32) -> Vec<CudaRow> {
+        // What is not there needs no removal.
+        let _ = self.processes.remove(&tgid);
+        let _ = self.work.remove(&tgid);
+        let keys: Vec<_> = self
+            .counts
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|key| key.0.tgid == tgid)
+            .collect();
+        let rows = keys.iter().filter_map(|key| self.row(*key)).collect();
+        for key in keys {
+            // Before Linux 5.10 an element that is used again has the values of its last use on other CPUs.
+            if let Ok(nothing) = self.nothing() {
+                let _ = self.counts.insert(key, nothing, 0);
+            }
+            let _ = self.counts.remove(&key);
+        }
+        let keys: Vec<_> = self.allocations.keys().filter_map(Result::ok).collect();
+        for key in keys.into_iter().filter(|key| key.0.tgid == tgid) {
+            let _ = self.allocations.remove(&key);
+        }
+        rows
+    }
+}
+
+fn key(tgid: u32, call: CudaCall, stream: u64) -> abi::CudaKey {
+    abi::CudaKey(CudaKey {
+        tgid,
+        call: call as u16,
+        reserved: 0,
+        stream,
+    })
+}
