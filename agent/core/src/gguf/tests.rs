@@ -1,3 +1,7 @@
+//! Files of the format as they should be, cut short and hostile.
+//!
+//! Owns: cases and properties of the reader. Refuses: what a vocabulary means.
+
 use super::*;
 use proptest::prelude::*;
 

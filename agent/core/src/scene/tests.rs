@@ -1,3 +1,7 @@
+//! Which rule a request matches, and what its scene is called.
+//!
+//! Owns: cases and properties of the rules. Refuses: when a request is told as started.
+
 use super::*;
 use crate::wire::http1::{Decoder, Head, HttpEvent, RequestHead};
 use proptest::prelude::*;
