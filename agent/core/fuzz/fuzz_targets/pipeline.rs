@@ -253,6 +253,7 @@ fuzz_target!(|input: &[u8]| {
             | Observation::Engine(_)
             | Observation::Capacity(_)
             | Observation::Pressure(_)
+            | Observation::Gpu(_)
             | Observation::EngineMessages { .. }
             | Observation::Count(_)
             | Observation::TokenCount(_)
