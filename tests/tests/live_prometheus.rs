@@ -21,7 +21,7 @@ use std::{
 
 /// Panels of what sockets alone cannot tell, of GPUs, and of what shows only where requests queue, as they do not for this server;
 /// their descriptions say so.
-const MAY_BE_SILENT: [&str; 7] = [
+const MAY_BE_SILENT: [&str; 9] = [
     "Capacity",
     "Cached share of input",
     "Cached and reasoning tokens",
@@ -29,6 +29,9 @@ const MAY_BE_SILENT: [&str; 7] = [
     "What the GPUs were doing",
     "Power by what it went into",
     "Joules a token",
+    // This server has neither a GPU nor a limit of memory, so nothing is known of its headroom.
+    "Memory headroom",
+    "Memory pressure",
 ];
 
 /// Requests that succeed, fail, are refused, and are given up, without end.
