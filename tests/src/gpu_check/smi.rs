@@ -205,7 +205,7 @@ GPU-0d9b6a52-7f0e-4b86-8a44-5f2f6f1e9a07, 15360, 0, 15095, 70.00, [N/A], 41, 300
 ";
 
     #[test]
-    fn recorded_answers_are_read() {
+    fn answers_in_its_format_are_read() {
         let gpus = parse(TEXT).expect("it is as nvidia-smi prints it");
         assert_eq!(gpus.len(), 2);
         assert_eq!(gpus[0].values[0], Some(143_771.0));
