@@ -11,3 +11,4 @@ pub mod probe;
 pub mod recording;
 pub mod run;
 pub mod sampler;
+pub mod store;

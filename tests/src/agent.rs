@@ -131,6 +131,8 @@ impl Agent {
         command
             .args(&words[1..])
             .args(["run", "--listen", &format!("127.0.0.1:{port}")])
+            // The host's own store is none of a test's; one that wants a store names it after this.
+            .args(["--set", "store.path="])
             .args(&start.arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = Child::spawn("the agent", command, &start.log)?;

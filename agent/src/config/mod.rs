@@ -36,6 +36,7 @@ use crate::count::TokensConfig;
 use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
 use crate::sampler::nvml::GpuConfig;
+use crate::store::StoreConfig;
 use serde::{Deserialize, Serialize};
 
 /// Where the file is looked for when none is named; it need not be there.
@@ -65,6 +66,8 @@ pub struct Config {
     pub pressure: PressureSection,
     /// How tokens are counted.
     pub tokens: TokensConfig,
+    /// What outlives the agent.
+    pub store: StoreConfig,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -120,6 +123,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::of::<PressureSection>("pressure"),
     SectionInfo::of::<TokensConfig>("tokens"),
+    SectionInfo::of::<StoreConfig>("store"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];

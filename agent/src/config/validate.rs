@@ -62,6 +62,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         super::scene::rules(&config.scene).err().unwrap_or_default(),
         config.pressure.invalid(),
         config.tokens.invalid(),
+        config.store.invalid(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

@@ -13,6 +13,7 @@
 
 mod log;
 mod reload;
+mod store;
 mod tap;
 mod watch;
 
@@ -61,6 +62,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
         let exporter = Exporter::new(&config.metrics, &config.server)?;
         let mut stop = Stop::on_signals()?;
         let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
+        let store = tokio::task::block_in_place(|| store::open(&config.store, &exporter));
         let session = tokio::task::block_in_place(|| Session::start(config, &exporter, None))?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");
@@ -73,7 +75,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
             failure = &mut ended => failure.ok(),
         };
         tracing::info!("detaching probes");
-        tokio::task::block_in_place(|| session.handle.finish())?;
+        tokio::task::block_in_place(|| session.handle.finish().map(|_| drop(store)))?;
         failed.map_or(Ok(()), |reason: String| Err(anyhow::anyhow!(reason)))
     })
 }

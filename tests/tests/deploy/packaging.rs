@@ -150,7 +150,14 @@ fn the_daemonset_asks_for_what_it_needs_and_no_more() {
         .expect("mounts")
         .iter()
         .map(|mount| {
-            assert_eq!(mount["readOnly"], true, "{mount}");
+            let store = infertap::store::StoreConfig::default();
+            let folder = store.path.parent().and_then(Path::to_str);
+            let state = mount["mountPath"].as_str() == folder;
+            assert_eq!(
+                mount["readOnly"] != true,
+                state,
+                "it writes its state alone: {mount}"
+            );
             mount["name"].as_str().expect("a name").to_owned()
         })
         .collect();
@@ -206,6 +213,10 @@ fn systemd_and_kubernetes_give_the_same_capabilities_and_the_docs_explain_each()
         );
     }
     let unit = text("deploy/systemd/infertap.service");
+    assert!(
+        unit.lines().any(|line| line == "StateDirectory=infertap"),
+        "systemd makes /var/lib/infertap"
+    );
     assert!(
         unit.lines().any(|line| line == "LimitMEMLOCK=infinity"),
         "in place of SYS_RESOURCE"

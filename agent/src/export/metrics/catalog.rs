@@ -79,14 +79,24 @@ macro_rules! catalog {
 mod cuda;
 mod gpu;
 mod gpu_join;
+mod store;
 
 pub(super) use cuda::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
+pub(super) use store::*;
 
 /// Every metric, in the order of the reference.
-pub static CATALOG: LazyLock<Vec<&'static Definition>> =
-    LazyLock::new(|| [REQUESTS_AND_AGENT, gpu_join::GPU_JOIN, gpu::GPUS, cuda::CUDA].concat());
+pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
+    [
+        REQUESTS_AND_AGENT,
+        gpu_join::GPU_JOIN,
+        gpu::GPUS,
+        cuda::CUDA,
+        store::STORE,
+    ]
+    .concat()
+});
 
 catalog! {
     /// Of requests, engines, and the agent itself.

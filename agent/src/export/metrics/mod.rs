@@ -24,6 +24,7 @@ mod process;
 mod reference;
 mod running;
 mod series;
+mod store;
 mod values;
 
 pub use catalog::{CATALOG, Definition, Kind};

@@ -34,6 +34,9 @@ fn the_catalog_is_what_is_registered() {
     let exercised = exercised(live);
     exercised.apply_all(&super::gpu_join::shares("e"));
     exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let store = crate::store::StoreStatus::new(file.path(), true);
+    exercised.store(Arc::new(store)).expect("the first one");
     let registered: BTreeMap<_, _> = exercised.gather().iter().map(of_family).collect();
     assert_eq!(registered, catalog);
 }
