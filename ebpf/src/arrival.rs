@@ -1,7 +1,7 @@
-//! Arrival family: when the bytes that a watched server reads had reached its socket. A server whose threads are busy
-//! reads a request late, and its client has waited since it was sent.
+//! Arrival family: when the bytes that a watched server reads had reached its socket, and who sent them. A server whose
+//! threads are busy reads a request late, and its client has waited since it was sent.
 //!
-//! Owns: the time of the first unread byte of each socket, by its cookie. Refuses: sockets on other ports than those that
+//! Owns: the time of the first unread byte of each socket, by its cookie; the peer's address. Refuses: sockets on other ports than those that
 //! the agent names. Both tracepoints tell their fields by value, so no kernel structure is read; their offsets come
 //! from the event's format.
 
@@ -10,6 +10,7 @@ use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
 
 use crate::call::{Caller, op};
+use crate::descriptor;
 use crate::maps::{ARRIVALS, CALLS, PORTS};
 
 /// Offsets in the record of `tcp:tcp_probe`: local port (host order), payload bytes of the segment, socket cookie.
@@ -19,9 +20,11 @@ static PROBE_SPORT_OFFSET: u32 = 64;
 static PROBE_LEN_OFFSET: u32 = 76;
 #[unsafe(no_mangle)]
 static PROBE_COOKIE_OFFSET: u32 = 112;
-/// Offsets in the record of `tcp:tcp_rcv_space_adjust`: local port (host order), socket cookie.
+/// Offsets in the record of `tcp:tcp_rcv_space_adjust`: local port (host order), the peer's address as IPv6, socket cookie.
 #[unsafe(no_mangle)]
 static ADJUST_SPORT_OFFSET: u32 = 16;
+#[unsafe(no_mangle)]
+static ADJUST_PEER_OFFSET: u32 = 46;
 #[unsafe(no_mangle)]
 static ADJUST_COOKIE_OFFSET: u32 = 64;
 
@@ -58,12 +61,19 @@ pub fn bytes_taken(ctx: TracePointContext) -> u32 {
     if !is_watched(field!(ctx, ADJUST_SPORT_OFFSET: u16)) {
         return 0;
     }
+    let caller = Caller::current();
+    // SAFETY: a map value that stays valid for the program's run, and that only this thread uses.
+    let mut call = CALLS.get_ptr_mut(&caller.pid_tgid).map(|call| unsafe { &mut *call });
+    if let Some(call) = &call {
+        descriptor::peer(caller, call, || {
+            // SAFETY: as in `field`.
+            unsafe { ctx.read_at((&raw const ADJUST_PEER_OFFSET).read_volatile() as usize) }.ok()
+        });
+    }
     let cookie = field!(ctx, ADJUST_COOKIE_OFFSET: u64);
     // SAFETY: a map value that stays readable for the program's run; copied at once.
     let Some(arrived) = ARRIVALS.get_ptr(&cookie).map(|at| unsafe { *at }) else { return 0 };
-    if let Some(call) = CALLS.get_ptr_mut(&Caller::current().pid_tgid) {
-        // SAFETY: a map value that stays valid for the program's run, and that only this thread uses.
-        let call = unsafe { &mut *call };
+    if let Some(call) = &mut call {
         if call.op == op::PEEK {
             // It leaves them where they are.
             return 0;

@@ -5,7 +5,7 @@
 
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user};
 use infertap_abi::{
-    Conn, Direction, DropReason, FdKey, RecordHeader, RecordKind, Role, Transport, conn_flag, conn_state, record_flag,
+    Conn, Direction, DropReason, FdKey, PEER_LEN, RecordHeader, RecordKind, Role, Transport, conn_flag, conn_state, record_flag,
 };
 
 use crate::call::{self, Call, Caller, op};
@@ -162,6 +162,29 @@ pub fn tell(caller: Caller, kind: RecordKind, fd: u32) {
     if conn.state == conn_state::STREAM {
         emit::control(&header(caller, kind, id, fd, conn.transport, conn.role, 0), false);
     }
+}
+
+/// The other end of the connection that a call reads from is at `address`; `None` where it was told, or is of no use: the
+/// process is the client, or the bytes are not read.
+#[inline(always)]
+pub fn peer(caller: Caller, call: &Call, address: impl FnOnce() -> Option<[u8; PEER_LEN]>) {
+    let Some(conn) = CONNS.get_ptr_mut(&call.conn) else { return };
+    // SAFETY: a map value that stays valid for the program's run; a lost race on `flags` tells it twice.
+    let conn = unsafe { &mut *conn };
+    if conn.flags & conn_flag::PEER != 0
+        || conn.state != conn_state::STREAM
+        || (conn.role != Role::Accepted as u8 && conn.role != Role::Unknown as u8)
+    {
+        return;
+    }
+    let Some(address) = address() else { return };
+    conn.flags |= conn_flag::PEER;
+    let flags = if conn.flags & conn_flag::LATE != 0 { record_flag::LATE } else { 0 };
+    let mut header = header(caller, RecordKind::Peer, call.conn, call.fd, conn.transport, conn.role, flags);
+    header.offset = conn.bytes_in;
+    header.captured = PEER_LEN as u32;
+    header.len = PEER_LEN as u32;
+    emit::peer(&header, address);
 }
 
 /// `connect`: the process is the client of this socket, whether or not the connection stands yet.

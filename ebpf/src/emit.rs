@@ -1,7 +1,7 @@
 //! Records into the ring: one size class a record, wake-ups batched.
 
 use aya_ebpf::helpers::generated;
-use infertap_abi::{DropReason, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader, record_flag};
+use infertap_abi::{DropReason, PEER_LEN, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader, record_flag};
 
 use crate::maps::{EVENTS, lost};
 
@@ -37,6 +37,17 @@ pub fn control(header: &RecordHeader, urgent: bool) {
     };
     entry.write(*header);
     entry.submit(if urgent { FORCE_WAKEUP } else { flags() });
+}
+
+/// A record of who the other end of a connection is. `header.captured` must be [`PEER_LEN`].
+#[inline(always)]
+pub fn peer(header: &RecordHeader, address: [u8; PEER_LEN]) {
+    let Some(mut entry) = EVENTS.reserve::<Record<PEER_LEN>>(0) else {
+        lost(DropReason::RingFull);
+        return;
+    };
+    entry.write(Record { header: *header, bytes: address });
+    entry.submit(flags());
 }
 
 /// A record with up to `N` bytes from user address `source`. `header.captured` must be what is asked for.

@@ -24,6 +24,8 @@ pub struct Record {
     pub response_id: Option<String>,
     pub engine: String,
     pub model: String,
+    pub scene: String,
+    pub client: Option<String>,
     pub protocol: String,
     pub streamed: bool,
     pub status: String,

@@ -14,7 +14,7 @@ use crate::{
     wire::http1::{Decoder, HttpEvent},
 };
 use infertap_abi::{Direction, Role, Transport};
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 /// What becomes of a connection after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,8 @@ const ERRNO_OF_OUR_SIDE: [u16; 5] = [9, 12, 14, 22, 105];
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) tgid: u32,
+    /// The other end, where that is known.
+    pub(crate) peer: Option<IpAddr>,
     pub(crate) engine: Option<Arc<EngineInfo>>,
     /// The pipeline's count of changes to its engines when `engine` was looked up.
     pub(crate) engine_epoch: u64,
@@ -81,6 +83,7 @@ impl Connection {
         let start = (!joined).then_some(0);
         Some(Connection {
             tgid: socket.tgid,
+            peer: None,
             engine: None,
             engine_epoch: 0,
             unflushed: false,
@@ -307,20 +310,15 @@ impl Connection {
 
     /// The process closed it.
     pub(crate) fn close(&mut self, closed: &Closed, context: &mut Context<'_>) {
-        let Closed {
-            bytes_in,
-            bytes_out,
-            peer_gone,
-            ..
-        } = *closed;
         if self.link.is_some() {
             return;
         }
-        if peer_gone {
+        if closed.peer_gone {
             self.pairing.client_gone();
         }
         let unseen = |total: u64, next: Option<u64>| next.map_or(0, |next| total.saturating_sub(next));
-        let (lost_in, lost_out) = (unseen(bytes_in, self.next_in), unseen(bytes_out, self.next_out));
+        let lost_in = unseen(closed.bytes_in, self.next_in);
+        let lost_out = unseen(closed.bytes_out, self.next_out);
         self.lose_in(lost_in, context);
         self.lose_out(lost_out, context);
         for (lost, reason) in [(lost_in, reason::GAP_IN), (lost_out, reason::GAP_OUT)] {

@@ -6,6 +6,7 @@ use crate::{
     Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, count::Counting, diagnose::Peers, event::ConnId,
     gpu::Join, infer::Infer, inside::Inside, pressure::Pressure, slots::Slots, tokenize::Tokenizing,
 };
+use std::net::IpAddr;
 
 /// Anomalies since they were last told: a malformed event may hold thousands.
 #[derive(Debug, Default)]
@@ -48,6 +49,8 @@ pub(crate) struct Context<'a> {
     pub(crate) tgid: u32,
     /// The thread; 0 where none acted.
     pub(crate) tid: u32,
+    /// The other end of the connection, where that is known.
+    pub(crate) peer: Option<IpAddr>,
     pub(crate) engine: Option<&'a EngineInfo>,
     pub(crate) config: &'a PipelineConfig,
     pub(crate) out: &'a mut Vec<Observation>,

@@ -11,10 +11,10 @@ use crate::{
     pressure::MemoryReading,
 };
 use infertap_abi::{
-    CALL_ARGS, CALL_HEAD, Direction, Function, HEADER_LEN, RecordHeader, RecordKind, Role, Transport,
-    record_flag,
+    CALL_ARGS, CALL_HEAD, Direction, Function, HEADER_LEN, PEER_LEN, RecordHeader, RecordKind, Role,
+    Transport, record_flag,
 };
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 /// Identity of a connection, unique while one agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,6 +125,15 @@ pub enum EventKind<'a> {
     Stall(Socket),
     /// The last descriptor was closed.
     Close(Closed),
+    /// Who the other end of a TCP connection is; told before the bytes of the read in which it was learnt.
+    Peer {
+        /// Where.
+        socket: Socket,
+        /// Its address; an IPv4 one is an IPv4 one, whatever the socket.
+        address: IpAddr,
+        /// Bytes that had been read before.
+        offset: u64,
+    },
     /// A descriptor that the kernel side can't name. For the agent; the core ignores it.
     FdUnknown(Socket),
     /// A process executed a program.
@@ -261,6 +270,15 @@ impl<'a> Event<'a> {
                 peer_gone: header.flags & record_flag::PEER_GONE != 0,
             }),
             RecordKind::FdUnknown => EventKind::FdUnknown(socket),
+            RecordKind::Peer => EventKind::Peer {
+                socket,
+                address: peer(bytes).ok_or(DecodeError::Length {
+                    captured: header.captured,
+                    len: header.len,
+                    actual: payload.len(),
+                })?,
+                offset: header.offset,
+            },
             RecordKind::Exec => EventKind::Exec { tgid: header.tgid },
             RecordKind::Fork => EventKind::Fork {
                 parent: header.fd,
@@ -284,6 +302,11 @@ impl<'a> Event<'a> {
             kind: EventKind::Exit { tgid },
         }
     }
+}
+
+fn peer(bytes: &[u8]) -> Option<IpAddr> {
+    let address: [u8; PEER_LEN] = bytes.try_into().ok()?;
+    Some(IpAddr::from(address).to_canonical())
 }
 
 fn call<'a>(header: &RecordHeader, payload: &'a [u8]) -> Result<Call<'a>, DecodeError> {

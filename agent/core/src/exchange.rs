@@ -72,7 +72,8 @@ impl Exchange {
             .arrive(context.engine, context.inside, context.config);
         let facts = &mut exchange.facts;
         facts.protocol = Some(protocol);
-        facts.scene = SceneFacts::of_head(&facts.scenes, head);
+        let client = context.config.proxies.client(context.peer, Some(&head.headers));
+        facts.scene = SceneFacts::of_head(&facts.scenes, head, client);
         facts.request_bytes = bytes;
         facts.trace_id = head
             .headers
@@ -112,6 +113,7 @@ impl Exchange {
         let mut exchange = Exchange::new(context, sequence, None);
         exchange.facts.request_ended = true;
         exchange.facts.request_whole = true;
+        exchange.facts.scene = SceneFacts::without_head(context.config.proxies.client(context.peer, None));
         exchange.mark(reason);
         exchange
     }

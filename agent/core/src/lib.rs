@@ -15,6 +15,7 @@
 //! ```
 
 pub mod capacity;
+pub mod client;
 mod connection;
 mod context;
 pub mod count;

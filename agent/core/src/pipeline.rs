@@ -146,6 +146,18 @@ impl Pipeline {
                 }
                 Verdict::Keep
             }),
+            EventKind::Peer {
+                socket,
+                address,
+                offset,
+            } => {
+                if let Some(slot) = self.admit(socket, at, offset > 0, out)
+                    && let Some((_, tracked)) = self.connections.get_mut(slot)
+                    && let Entry::Read(connection) = &mut tracked.entry
+                {
+                    connection.peer = Some(address);
+                }
+            }
             // The descriptor is the agent's business.
             EventKind::FdUnknown(_) | EventKind::Exec { .. } | EventKind::CudaMapping(_) => {}
             EventKind::Gpu(reading) => {
@@ -355,6 +367,7 @@ impl Pipeline {
             conn,
             tgid: socket.tgid,
             tid: socket.tid,
+            peer: connection.peer,
             engine: engine.as_deref(),
             config: &self.config,
             out,

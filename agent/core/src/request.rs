@@ -5,7 +5,7 @@
 
 use crate::{Diagnosis, Nanos};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 /// How a request ended. `status` label of `llm_requests_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -108,6 +108,8 @@ pub struct RequestRecord {
     pub model: Arc<str>,
     /// Scene.
     pub scene: Arc<str>,
+    /// Address of who sent it, without port; absent on Unix sockets, and where it was not told or a trusted proxy hides it.
+    pub client: Option<IpAddr>,
     /// Protocol name, as in `openai_chat`.
     pub protocol: String,
     /// The response was a stream of events.

@@ -364,7 +364,12 @@ fn any_step() -> impl Strategy<Value = (u64, EventKind<'static>)> {
                 direction,
                 errno: extra as u16,
             },
-            4 => EventKind::Stall(socket),
+            4 if inbound => EventKind::Stall(socket),
+            4 => EventKind::Peer {
+                socket,
+                address: std::net::Ipv4Addr::from_bits(extra).into(),
+                offset: u64::from(extra / 25),
+            },
             5 => EventKind::Close(Closed {
                 socket,
                 bytes_in: offset,

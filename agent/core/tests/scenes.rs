@@ -5,6 +5,7 @@ mod support;
 use infertap_abi::Role;
 use infertap_core::{
     Event, EventKind, Observation, Pipeline, PipelineConfig,
+    client::Proxies,
     scene::{RuleText, SceneRules},
 };
 use std::sync::Arc;
@@ -150,4 +151,124 @@ fn other_rules_are_for_requests_that_begin_after_them() {
     rows.extend(answer());
     let out = play_with(&mut pipeline, 2, &rows);
     assert_eq!(told(&out), ["started t", "finished t"]);
+}
+
+/// A connection whose other end is told, and the requests on it: `client scene` of each.
+fn asked_from(
+    pipeline: &mut Pipeline,
+    conn: u64,
+    peer: Option<&str>,
+    late: bool,
+    rows: &[Row],
+) -> Vec<String> {
+    let socket = socket(conn, Role::Accepted, late);
+    let mut out = Vec::new();
+    if let Some(peer) = peer {
+        let told = Event {
+            at: 1_000_000_000,
+            kind: EventKind::Peer {
+                socket,
+                address: peer.parse().expect("an address"),
+                offset: 0,
+            },
+        };
+        pipeline.handle(told, &mut out);
+    }
+    out.extend(play_on(pipeline, &mut Wire::new(socket), rows));
+    // What was not seen to its end is given up.
+    pipeline.advance(1 << 60, &mut out);
+    out.iter()
+        .filter_map(|o| match o {
+            Observation::Finished(finished) => {
+                let record = &finished.record;
+                let client = record.client.map_or("-".to_owned(), |client| client.to_string());
+                Some(format!("{client} {}", record.scene))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn request(headers: &str) -> Row {
+    let body = r#"{"model":"m","stream":true,"messages":[]}"#;
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    (0, In(text(format!("{head}{body}").as_bytes())))
+}
+
+#[test]
+fn a_request_knows_who_asked() {
+    let internal = ["10.0.0.0/8".to_owned(), "::1".to_owned()];
+    let scenes = rules(&[
+        RuleText {
+            name: Some("internal"),
+            client: &internal,
+            ..RuleText::default()
+        },
+        RuleText {
+            from: Some("client"),
+            ..RuleText::default()
+        },
+    ]);
+    let proxies = Proxies::new(vec!["10.9.0.0/16".parse().expect("a network")], "X-Forwarded-For");
+    let mut pipeline = Pipeline::new(PipelineConfig {
+        scenes,
+        proxies: Arc::new(proxies),
+        ..PipelineConfig::default()
+    });
+    let forwarded = "x-forwarded-for: 203.0.113.9\r\n";
+    for (conn, (peer, headers, expected)) in (1..).zip([
+        (Some("10.0.0.1"), "", "10.0.0.1 internal"),
+        (Some("::ffff:10.0.0.1"), "", "10.0.0.1 internal"),
+        (Some("::1"), "", "::1 internal"),
+        (Some("192.0.2.1"), "", "192.0.2.1 192.0.2.1"),
+        (Some("192.0.2.1"), forwarded, "192.0.2.1 192.0.2.1"),
+        (Some("10.9.0.1"), forwarded, "203.0.113.9 203.0.113.9"),
+        (Some("10.9.0.1"), "x-forwarded-for: unknown\r\n", "- default"),
+        (None, forwarded, "- default"),
+    ]) {
+        let mut rows = vec![request(headers)];
+        rows.extend(answer());
+        assert_eq!(
+            asked_from(&mut pipeline, conn, peer, false, &rows),
+            [expected],
+            "{peer:?} {headers}"
+        );
+    }
+}
+
+#[test]
+fn each_request_of_a_proxy_s_connection_has_its_own_client() {
+    let proxies = Proxies::new(vec!["10.9.0.0/16".parse().expect("a network")], "X-Forwarded-For");
+    let mut pipeline = Pipeline::new(PipelineConfig {
+        proxies: Arc::new(proxies),
+        ..PipelineConfig::default()
+    });
+    let mut rows = Vec::new();
+    for client in 1..=3 {
+        rows.push(request(&format!("x-forwarded-for: 203.0.113.{client}\r\n")));
+        rows.extend(answer());
+    }
+    let clients = asked_from(&mut pipeline, 1, Some("10.9.0.1"), false, &rows);
+    assert_eq!(
+        clients,
+        [
+            "203.0.113.1 default",
+            "203.0.113.2 default",
+            "203.0.113.3 default"
+        ]
+    );
+    // Joined in the middle of a response: who asked is the other end, unless that is a proxy.
+    for (conn, peer, expected) in [
+        (2, "192.0.2.1", "192.0.2.1 default"),
+        (3, "10.9.0.1", "- default"),
+    ] {
+        let rows = [(0, Out(word())), (10, Out(stop())), (10, Out(done()))];
+        assert_eq!(
+            asked_from(&mut pipeline, conn, Some(peer), true, &rows),
+            [expected]
+        );
+    }
 }

@@ -6,7 +6,7 @@ use super::Config;
 use toml::Table;
 
 /// Sections that take effect at once; all others at the next start.
-pub const LIVE: &[&str] = &["scene"];
+pub const LIVE: &[&str] = &["client", "scene"];
 
 impl Config {
     /// Sections in which `new` differs and which take effect at the next start only.
@@ -23,6 +23,7 @@ impl Config {
 
     /// Takes over the sections that take effect at once.
     pub fn take_live(&mut self, new: &Config) {
+        self.client.clone_from(&new.client);
         self.scene.clone_from(&new.scene);
     }
 }
@@ -37,6 +38,7 @@ mod tests {
         assert!(LIVE.iter().all(|live| SECTIONS.iter().any(|s| s.name == *live)));
         let (mut old, mut new) = (Config::default(), Config::default());
         new.scene.push(SceneConfig::default());
+        new.client.trusted_proxies.push("10.0.0.0/8".to_owned());
         new.metrics.max_scenes = 7;
         assert_eq!(old.needs_restart(&new), ["metrics"]);
         old.take_live(&new);

@@ -7,6 +7,7 @@
 //! A new key is one line in its section; a new section is one line in [`Config`] and one in [`SECTIONS`]. Then run
 //! the tests with `UPDATE_EXPECT=1`, which writes the sample file and the reference that users read.
 
+mod client;
 mod diagnosis;
 mod file;
 mod layers;
@@ -20,6 +21,7 @@ mod section;
 mod units;
 mod validate;
 
+pub use client::ClientSection;
 pub use diagnosis::DiagnosisSection;
 pub use layers::{Loaded, Override, check_file, load, text_value};
 pub use live::LIVE;
@@ -60,6 +62,8 @@ pub struct Config {
     pub gpu: GpuConfig,
     /// Where requests' time goes.
     pub diagnosis: DiagnosisSection,
+    /// Who sent requests.
+    pub client: ClientSection,
     /// What requests are for.
     pub scene: Vec<SceneConfig>,
     /// When engines are short of memory.
@@ -120,6 +124,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<EngineConfig>("engine"),
     SectionInfo::of::<GpuConfig>("gpu"),
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
+    SectionInfo::of::<ClientSection>("client"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::of::<PressureSection>("pressure"),
     SectionInfo::of::<TokensConfig>("tokens"),
@@ -202,6 +207,11 @@ impl Config {
         scene::rules(&self.scene).unwrap_or_default().into()
     }
 
+    /// Whose word is taken for who their client is; nobody's where it is invalid, which no loaded configuration is.
+    pub fn proxies(&self) -> std::sync::Arc<infertap_core::client::Proxies> {
+        self.client.proxies().unwrap_or_default().into()
+    }
+
     /// What the core is told: its bounds, and what it may use.
     pub fn pipeline(&self) -> infertap_core::PipelineConfig {
         let capture = &self.capture;
@@ -213,6 +223,7 @@ impl Config {
             capacity_half_life_ns: self.diagnosis.half_life_ns(),
             estimates: self.engine.estimates,
             scenes: self.scenes(),
+            proxies: self.proxies(),
             pressure: self.pressure.thresholds(),
             count_wait_ns: u64::try_from(self.tokens.wait.duration().as_nanos()).unwrap_or(u64::MAX),
             count_request_bytes: usize::try_from(self.tokens.request_bytes.get()).unwrap_or(usize::MAX),

@@ -15,7 +15,7 @@ config_section! {
         /// Name of the scene. Either this or from.
         pub name: Option<String> = None,
         /// Name the scene after a value of the request: "header:NAME", "body:PATH", "path", "host", "api_key",
-        /// "system_prompt", "engine" or "model". Where there is no such value, the next rule is tried. Distinct scenes are
+        /// "system_prompt", "client", "engine" or "model". Where there is no such value, the next rule is tried. Distinct scenes are
         /// capped by metrics.max_scenes.
         pub from: Option<String> = None,
         /// Header fields, as in "x-team=search*", or a name alone: any value. Headers that carry credentials are not read.
@@ -31,6 +31,8 @@ config_section! {
         /// Fingerprints of system prompts (of their first 256 characters), as `infertap config hash system-prompt` prints
         /// them.
         pub system_prompt: Vec<String> = Vec::new(),
+        /// Networks that the client is in, as in "10.0.0.0/8" or "2001:db8::/32": see [client].
+        pub client: Vec<String> = Vec::new(),
         /// Ids of engines, as in "vllm-8000".
         pub engine: Vec<String> = Vec::new(),
         /// Models, as served: the name that requests ask for.
@@ -53,6 +55,7 @@ impl SceneConfig {
             api_key: &self.api_key,
             body: &self.body,
             system_prompt: &self.system_prompt,
+            client: &self.client,
             engine: &self.engine,
             model: &self.model,
         }

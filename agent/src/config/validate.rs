@@ -59,6 +59,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.discover.invalid(),
         config.gpu.invalid(),
         config.diagnosis.invalid(),
+        config.client.proxies().err().unwrap_or_default(),
         super::scene::rules(&config.scene).err().unwrap_or_default(),
         config.pressure.invalid(),
         config.tokens.invalid(),

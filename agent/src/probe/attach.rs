@@ -131,6 +131,7 @@ pub const ARRIVAL_FIELDS: &[(&str, &str, u32, &str)] = &[
     ("tcp_probe", "data_len", 2, "PROBE_LEN_OFFSET"),
     ("tcp_probe", "sock_cookie", 8, "PROBE_COOKIE_OFFSET"),
     ("tcp_rcv_space_adjust", "sport", 2, "ADJUST_SPORT_OFFSET"),
+    ("tcp_rcv_space_adjust", "daddr_v6", 16, "ADJUST_PEER_OFFSET"),
     ("tcp_rcv_space_adjust", "sock_cookie", 8, "ADJUST_COOKIE_OFFSET"),
 ];
 

@@ -115,7 +115,9 @@ fn field_offset(format: &str, field: &str, size: u32) -> Option<u32> {
     format.lines().find_map(|line| {
         let mut parts = line.trim().split(';').map(str::trim);
         let declared = parts.next()?.strip_prefix("field:")?;
-        if declared.rsplit([' ', '\t']).next()? != field {
+        // An array's name has its length behind it.
+        let name = declared.rsplit([' ', '\t']).next()?.split('[').next()?;
+        if name != field {
             return None;
         }
         let offset = parts.next()?.strip_prefix("offset:")?.parse().ok()?;
@@ -138,6 +140,7 @@ mod tests {
             \tfield:pid_t child_pid;\toffset:20;\tsize:4;\tsigned:1;\n";
         assert_eq!(field_offset(fixed, "child_pid", 4), Some(44));
         assert_eq!(field_offset(dynamic, "child_pid", 4), Some(20));
+        assert_eq!(field_offset(fixed, "child_comm", 16), Some(28), "an array");
     }
 
     #[test]

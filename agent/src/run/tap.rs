@@ -156,7 +156,10 @@ impl Tap {
                         }
                         self.be_ready();
                     }
-                    Ok(Command::Configure(config)) => self.pipeline.set_scenes(config.scenes()),
+                    Ok(Command::Configure(config)) => {
+                        self.pipeline.set_scenes(config.scenes());
+                        self.pipeline.set_proxies(config.proxies());
+                    }
                     Ok(Command::Gpu(update)) => self.gpus(*update),
                     Ok(Command::Memory(at, readings)) => self.memory_read(at, readings),
                     Ok(Command::Blind) => {

@@ -19,8 +19,8 @@ pub use cuda::{
 };
 pub use maps::{Conn, FdKey, PORT_WORDS, Target, conn_flag, conn_state};
 pub use record::{
-    Direction, HEADER_LEN, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader, RecordKind, Role, Transport,
-    UnknownValue, record_flag,
+    Direction, HEADER_LEN, PEER_LEN, PIECE_LARGE, PIECE_MEDIUM, PIECE_SMALL, RecordHeader, RecordKind, Role,
+    Transport, UnknownValue, record_flag,
 };
 
 /// Version of this layout. A recording made with another version is refused with a clear error.

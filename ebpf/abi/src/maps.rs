@@ -66,6 +66,8 @@ pub mod conn_flag {
     pub const EOF: u8 = 2;
     /// A read or write failed because the peer is gone.
     pub const FAILED: u8 = 4;
+    /// Who the other end is was told.
+    pub const PEER: u8 = 8;
 }
 
 /// Elements of the `PORTS` map: 64 ports each, port 0 in the lowest bit of the first.

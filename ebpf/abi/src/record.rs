@@ -13,6 +13,9 @@ pub const PIECE_MEDIUM: usize = 4096;
 /// See [`PIECE_SMALL`].
 pub const PIECE_LARGE: usize = 16384;
 
+/// Bytes that follow the header of a [`RecordKind::Peer`].
+pub const PEER_LEN: usize = 16;
+
 /// Head of every record. 64 bytes, little-endian on every supported machine, alignment 8.
 ///
 /// For [`RecordKind::Data`], `offset` is the position of this piece in its direction's byte stream since the
@@ -196,6 +199,10 @@ discriminants! {
         Close = 7,
         /// First use of a descriptor that the table does not know: the user side must say what it is.
         FdUnknown = 8,
+        /// Who the other end of a TCP connection is, told once, before the bytes of the read in which it was learnt:
+        /// [`PEER_LEN`] bytes follow, its IPv6 address, an IPv4 address mapped into one. `offset` is how many bytes
+        /// had been read before.
+        Peer = 9,
         /// A process executed a program. Told of every process of the host.
         Exec = 16,
         /// A watched process forked; `fd` is the parent.
@@ -300,7 +307,7 @@ mod tests {
     fn short_input_and_unknown_discriminants_are_refused() {
         assert_eq!(RecordHeader::read(&[0; 63]), None);
         assert_eq!(RecordKind::try_from(0), Err(UnknownValue(0)));
-        assert_eq!(RecordKind::try_from(9), Err(UnknownValue(9)));
+        assert_eq!(RecordKind::try_from(10), Err(UnknownValue(10)));
         assert_eq!(Role::try_from(15), Err(UnknownValue(15)));
     }
 }

@@ -30,7 +30,11 @@ pub struct Connection {
 impl Connection {
     /// Connects.
     pub fn open(address: &Address) -> io::Result<Connection> {
-        let socket = address.connect()?;
+        Connection::over(address.connect()?, address)
+    }
+
+    /// Over a socket that is connected to `address`.
+    pub fn over(socket: Socket, address: &Address) -> io::Result<Connection> {
         socket.set_read_timeout(120)?;
         Ok(Connection {
             socket,

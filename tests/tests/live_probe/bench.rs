@@ -7,6 +7,7 @@ use infertap_core::Event;
 use infertap_core::event::{ConnId, EventKind, Socket};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::net::IpAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,6 +39,9 @@ pub(crate) struct Seen {
     pub(crate) closed: Option<(u64, u64)>,
     pub(crate) errors: Vec<u16>,
     pub(crate) stalls: usize,
+    pub(crate) peers: Vec<IpAddr>,
+    /// The first of them was told before any byte was.
+    pub(crate) peer_before_bytes: Option<bool>,
     pub(crate) shutdown: bool,
 }
 
@@ -99,6 +103,11 @@ impl Bench {
         let pid = self.child.id();
         self.probes.attach_process(pid).unwrap();
         self.targets.watch(pid).unwrap();
+    }
+
+    /// Notes arrivals, and who the other end is, on this port.
+    pub(crate) fn listen(&mut self, port: u16) {
+        self.targets.listen(std::iter::once(port)).unwrap();
     }
 
     /// Gives the process a command without waiting for its end.
@@ -238,6 +247,13 @@ fn note(
             let entry = entry(seen, &closed.socket);
             entry.closed = Some((closed.bytes_in, closed.bytes_out));
             entry.peer_gone = closed.peer_gone;
+        }
+        EventKind::Peer { socket, address, .. } => {
+            let entry = entry(seen, socket);
+            entry
+                .peer_before_bytes
+                .get_or_insert(entry.input.bytes.is_empty());
+            entry.peers.push(*address);
         }
         EventKind::FdUnknown(socket) => unknown.push(*socket),
         EventKind::Fork { child, .. } => forks.push(*child),

@@ -9,7 +9,7 @@ use bench::Bench;
 use infertap::config::SocketProbe::{self, Tracepoint, Uprobe};
 use infertap_abi::{Direction, DropReason, PIECE_LARGE, Role, Transport};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
 const MODES: [SocketProbe; 2] = [Tracepoint, Uprobe];
@@ -89,6 +89,43 @@ fn peeking_moves_nothing_and_the_end_is_told_once() {
         (seen.input.bytes.as_slice(), seen.input.gaps, seen.eof),
         (&b"<peeked>"[..], 0, 1)
     );
+}
+
+#[test]
+fn the_other_end_is_told_once_before_its_bytes() {
+    let mut bench = Bench::start(Tracepoint);
+    bench.watch();
+    let listen = "l = socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True)";
+    let port = bench.run(&format!("{listen}; answer = l.getsockname()[1]"));
+    bench.listen(port.parse().unwrap());
+    for (host, call) in [
+        ("127.0.0.1", "c.recv(99)"),
+        ("127.0.0.1", "os.readv(c.fileno(), [bytearray(2), bytearray(99)])"),
+        ("::1", "c.recv(99, socket.MSG_PEEK); c.recv(99)"),
+    ] {
+        let mut client = TcpStream::connect((host, port.parse().unwrap())).unwrap();
+        bench.run("c, _ = l.accept()");
+        for _ in 0..3 {
+            client.write_all(format!("<from {host}>").as_bytes()).unwrap();
+            bench.run(call);
+        }
+        let seen = bench.streams().pop().unwrap();
+        assert_eq!(seen.input.len, 3 * (host.len() as u64 + 7));
+        assert_eq!(seen.peers, [host.parse::<IpAddr>().unwrap()], "{host}");
+        assert_eq!(seen.peer_before_bytes, Some(true), "{host}");
+    }
+    // Connected to another server it is a client, whose other end is of no use.
+    let other = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let there = other.local_addr().unwrap().port();
+    let own = bench.run(&format!(
+        "o = socket.create_connection(('127.0.0.1', {there})); answer = o.getsockname()[1]"
+    ));
+    bench.listen(own.parse().unwrap());
+    let (mut accepted, _) = other.accept().unwrap();
+    accepted.write_all(b"<to a client>").unwrap();
+    bench.run("o.recv(99)");
+    assert!(bench.with(Direction::In, b"<to a client>").peers.is_empty());
+    assert_eq!(bench.drops(), []);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(super) fn record(e2e: f64, [queue, prefill, decode]: [Option<f64>; 3]) -> Re
         engine: "e".into(),
         model: "m".into(),
         scene: "s".into(),
+        client: None,
         protocol: "openai_chat".into(),
         streamed: true,
         status: Status::Ok,

@@ -137,6 +137,7 @@ impl Facts {
             response_id: self.response.id,
             engine: labels.engine.clone(),
             model: labels.model.clone(),
+            client: self.scene.client(),
             scene: labels.scene.clone(),
             protocol: self.protocol.map_or("unknown", |p| p.name()).to_owned(),
             streamed: self.streamed,

@@ -3,7 +3,9 @@
 //! Owns: the numbers' meaning and defaults. Refuses: enforcing them (`pipeline`).
 
 use super::Pipeline;
-use crate::{DiagnosisConfig, Nanos, PressureConfig, SceneRules, capacity::DEFAULT_HALF_LIFE_NS};
+use crate::{
+    DiagnosisConfig, Nanos, PressureConfig, SceneRules, capacity::DEFAULT_HALF_LIFE_NS, client::Proxies,
+};
 use std::sync::Arc;
 
 /// Bounds of the pipeline's state, and what the timeline needs to know.
@@ -31,6 +33,8 @@ pub struct PipelineConfig {
     pub estimates: bool,
     /// What requests are for. Those in flight keep the rules that they began with.
     pub scenes: Arc<SceneRules>,
+    /// Whose word is taken for who their client is.
+    pub proxies: Arc<Proxies>,
     /// When an engine is short of memory.
     pub pressure: PressureConfig,
     /// Ask for counts of tokens ([`Observation::Count`](crate::Observation::Count)) where neither the engine nor the
@@ -57,6 +61,7 @@ impl Default for PipelineConfig {
             capacity_half_life_ns: DEFAULT_HALF_LIFE_NS,
             estimates: true,
             scenes: Arc::default(),
+            proxies: Arc::default(),
             pressure: PressureConfig::default(),
             count: false,
             count_wait_ns: 2_000_000_000,
@@ -70,6 +75,11 @@ impl Pipeline {
     /// Other rules for the requests that begin from now on.
     pub fn set_scenes(&mut self, scenes: Arc<SceneRules>) {
         self.config.scenes = scenes;
+    }
+
+    /// Other proxies to believe, for the requests that begin from now on.
+    pub fn set_proxies(&mut self, proxies: Arc<Proxies>) {
+        self.config.proxies = proxies;
     }
 }
 

@@ -23,6 +23,7 @@ impl Pipeline {
         };
         self.state_bytes -= connection.bytes;
         let tgid = connection.tgid;
+        let peer = connection.peer;
         let engine = match self.engines.of(tgid) {
             Some(engine) => Some(engine),
             None => connection.engine.take(),
@@ -36,6 +37,7 @@ impl Pipeline {
                 conn,
                 tgid,
                 tid: 0,
+                peer,
                 engine: engine.as_deref(),
                 config: &self.config,
                 out,

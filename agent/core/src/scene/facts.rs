@@ -11,7 +11,7 @@ use crate::{
         json_scan::{JsonScan, Scalar},
     },
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, net::IpAddr};
 
 /// Where the first message of a request tells who speaks, and what is said; then prompts that stand apart.
 const PROMPT_PATHS: [&str; 6] = [
@@ -40,6 +40,7 @@ pub struct SceneFacts {
     path: Option<Box<str>>,
     host: Option<Box<str>>,
     api_key: Option<[u8; 32]>,
+    client: Option<IpAddr>,
     body: Body,
     scan: Option<Box<JsonScan>>,
 }
@@ -57,13 +58,21 @@ struct Body {
 }
 
 impl SceneFacts {
-    /// Of a request whose head is complete. Of one whose head was not seen, [`SceneFacts::default`].
-    pub fn of_head(rules: &SceneRules, head: &RequestHead) -> SceneFacts {
+    /// Of a request whose head was not seen, and that `client` sent, where that is known.
+    pub fn without_head(client: Option<IpAddr>) -> SceneFacts {
+        SceneFacts {
+            client,
+            ..SceneFacts::default()
+        }
+    }
+
+    /// Of a request whose head is complete, and that `client` sent, where that is known.
+    pub fn of_head(rules: &SceneRules, head: &RequestHead, client: Option<IpAddr>) -> SceneFacts {
         let api_key = head.api_key;
         if rules.is_empty() {
             return SceneFacts {
                 api_key,
-                ..SceneFacts::default()
+                ..SceneFacts::without_head(client)
             };
         }
         let header = |name: &str| {
@@ -78,6 +87,7 @@ impl SceneFacts {
             host: host
                 .and_then(|(_, host)| clean_name(without_port(host)).map(|h| h.to_ascii_lowercase().into())),
             api_key,
+            client,
             body: Body {
                 values: vec![None; rules.body.len()],
                 ..Body::default()
@@ -118,6 +128,11 @@ impl SceneFacts {
         self.api_key.as_ref()
     }
 
+    /// Who sent it, where that is known.
+    pub fn client(&self) -> Option<IpAddr> {
+        self.client
+    }
+
     /// Heap bytes, about.
     pub fn heap_bytes(&self) -> usize {
         let texts = self.headers.iter().chain(&self.body.values).flatten();
@@ -150,6 +165,7 @@ impl SceneFacts {
             Field::Path => now(self.path.as_deref().map(Cow::from)),
             Field::Host => now(self.host.as_deref().map(Cow::from)),
             Field::ApiKey => now(self.api_key.map(|key| hex(&key).into())),
+            Field::Client => now(self.client.map(|client| client.to_string().into())),
             Field::Engine => now(engine.map(Cow::from)),
             Field::Model => later(model.map(Cow::from)),
             Field::Body(path) => later(at(

@@ -12,7 +12,7 @@ mod tests;
 
 pub use facts::SceneFacts;
 pub use glob::glob;
-pub use rule::{Field, Rule, RuleText};
+pub use rule::{Field, Rule, RuleText, header_name};
 
 use crate::protocol::clean_name;
 use rule::SceneName;

@@ -5,6 +5,7 @@
 //! Every kind of pattern that a rule gives must match; of several patterns for the same field, any.
 
 use super::{FINGERPRINT_DIGITS, facts::Value, glob};
+use crate::client::Network;
 use crate::protocol::{MAX_NAME, clean_name};
 use std::{borrow::Cow, sync::Arc};
 
@@ -23,6 +24,8 @@ pub enum Field {
     Body(Box<str>),
     /// Fingerprint of the beginning of its system prompt.
     SystemPrompt,
+    /// Address of who sent it.
+    Client,
     /// Id of the engine that serves it.
     Engine,
     /// Model that serves it.
@@ -40,7 +43,7 @@ impl Field {
         }
     }
 
-    /// Of `header:NAME`, `body:PATH`, `path`, `host`, `api_key`, `system_prompt`, `engine` or `model`.
+    /// Of `header:NAME`, `body:PATH`, `path`, `host`, `api_key`, `system_prompt`, `client`, `engine` or `model`.
     fn parse(text: &str) -> Result<Field, String> {
         Ok(match text.split_once(':').unwrap_or((text, "")) {
             ("header", name) => Field::Header(header_name(name)?),
@@ -49,12 +52,13 @@ impl Field {
             ("host", "") => Field::Host,
             ("api_key", "") => Field::ApiKey,
             ("system_prompt", "") => Field::SystemPrompt,
+            ("client", "") => Field::Client,
             ("engine", "") => Field::Engine,
             ("model", "") => Field::Model,
             _ => {
                 return Err(format!(
                     "from = {text:?} is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, \
-                     api_key, system_prompt, engine or model"
+                     api_key, system_prompt, client, engine or model"
                 ));
             }
         })
@@ -73,7 +77,23 @@ pub(super) enum SceneName {
 pub struct Rule {
     pub(super) scene: SceneName,
     /// Each field, and the patterns of which one must match.
-    when: Vec<(Field, Vec<Box<str>>)>,
+    when: Vec<(Field, Vec<Pattern>)>,
+}
+
+/// What a value must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pattern {
+    Glob(Box<str>),
+    Network(Network),
+}
+
+impl Pattern {
+    fn matches(&self, value: &str) -> bool {
+        match self {
+            Pattern::Glob(pattern) => glob(pattern, value),
+            Pattern::Network(network) => value.parse().is_ok_and(|address| network.contains(address)),
+        }
+    }
 }
 
 /// A rule as it is written.
@@ -95,6 +115,8 @@ pub struct RuleText<'a> {
     pub body: &'a [String],
     /// Fingerprints of system prompts, as of API keys.
     pub system_prompt: &'a [String],
+    /// Networks that the client is in: addresses, or addresses and lengths.
+    pub client: &'a [String],
     /// Patterns of engine ids.
     pub engine: &'a [String],
     /// Patterns of models.
@@ -125,9 +147,9 @@ impl RuleText<'_> {
             (None, None) => return Err("it names no scene: give name, or from".to_owned()),
             (Some(_), Some(_)) => return Err("it has both name and from: give one of them".to_owned()),
         };
-        let mut when: Vec<(Field, Vec<Box<str>>)> = Vec::new();
+        let mut when: Vec<(Field, Vec<Pattern>)> = Vec::new();
         let mut ask =
-            |field: Field, pattern: Box<str>| match when.iter_mut().find(|(known, _)| *known == field) {
+            |field: Field, pattern: Pattern| match when.iter_mut().find(|(known, _)| *known == field) {
                 Some((_, patterns)) => patterns.push(pattern),
                 None => when.push((field, vec![pattern])),
             };
@@ -159,6 +181,10 @@ impl RuleText<'_> {
                 ask(field.clone(), fingerprint_pattern(key, print)?);
             }
         }
+        for network in self.client {
+            let network = network.parse().map_err(|reason| format!("client: {reason}"))?;
+            ask(Field::Client, Pattern::Network(network));
+        }
         Ok(Rule { scene, when })
     }
 }
@@ -186,7 +212,7 @@ impl Rule {
                 Value::Unknown => certain = false,
                 Value::Absent => return Some(false),
                 Value::Known(value) => {
-                    if !patterns.iter().any(|pattern| glob(pattern, &value)) {
+                    if !patterns.iter().any(|pattern| pattern.matches(&value)) {
                         return Some(false);
                     }
                 }
@@ -201,15 +227,19 @@ fn pair(text: &str) -> (&str, &str) {
     text.split_once('=').unwrap_or((text, "*"))
 }
 
-fn checked(key: &str, pattern: &str) -> Result<Box<str>, String> {
+fn checked(key: &str, pattern: &str) -> Result<Pattern, String> {
     let pattern = pattern.trim();
     if pattern.is_empty() {
         return Err(format!("{key} has an empty pattern: write * for any value"));
     }
-    Ok(pattern.into())
+    Ok(Pattern::Glob(pattern.into()))
 }
 
-fn header_name(name: &str) -> Result<Box<str>, String> {
+/// The name of a header that may be read, in lower case.
+///
+/// # Errors
+/// It is none, or that of one with credentials.
+pub fn header_name(name: &str) -> Result<Box<str>, String> {
     let name = name.trim();
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_graphic() && b != b':') {
         return Err(format!(
@@ -236,7 +266,7 @@ fn body_path(path: &str) -> Result<Box<str>, String> {
     Ok(path.into())
 }
 
-fn fingerprint_pattern(key: &str, text: &str) -> Result<Box<str>, String> {
+fn fingerprint_pattern(key: &str, text: &str) -> Result<Pattern, String> {
     let digits = text.strip_prefix("sha256:").unwrap_or("");
     let sound = (FINGERPRINT_DIGITS..=64).contains(&digits.len())
         && digits
@@ -249,5 +279,5 @@ fn fingerprint_pattern(key: &str, text: &str) -> Result<Box<str>, String> {
              digits, as `infertap config hash` prints them"
         ));
     }
-    Ok(format!("{digits}*").into())
+    Ok(Pattern::Glob(format!("{digits}*").into()))
 }

@@ -30,7 +30,7 @@ fn by_one(text: RuleText<'_>, body: &str) -> String {
     };
     let rules = SceneRules::new(vec![rule.rule().unwrap()]).unwrap();
     let head = head(&[("host", "LLM.example.com:8000"), ("x-team", "search")]);
-    let mut facts = SceneFacts::of_head(&rules, &head);
+    let mut facts = SceneFacts::of_head(&rules, &head, "203.0.113.9".parse().ok());
     facts.feed(body.as_bytes());
     rules
         .scene(&facts, Some("llama-3-8b"), Some("vllm-8000"), true)
@@ -69,6 +69,10 @@ fn every_field_can_be_asked_for() {
         ("system_prompt", &kind, user, false),
         ("system_prompt", &kind, late, false),
         ("system_prompt", &kind, r#"{"system":"You are kind."}"#, true),
+        ("client", "203.0.113.0/24", "", true),
+        ("client", "203.0.113.9", "", true),
+        ("client", "203.0.113.8", "", false),
+        ("client", "2001:db8::/32", "", false),
         ("engine", "vllm-*", "", true),
         ("model", "llama-3-*", "", true),
         ("model", "llama-3", "", false),
@@ -82,6 +86,7 @@ fn every_field_can_be_asked_for() {
             "api_key" => &mut text.api_key,
             "body" => &mut text.body,
             "system_prompt" => &mut text.system_prompt,
+            "client" => &mut text.client,
             "engine" => &mut text.engine,
             _ => &mut text.model,
         };
@@ -105,6 +110,7 @@ fn a_scene_may_be_named_after_a_value() {
         ("host", "llm.example.com"),
         ("api_key", &key),
         ("system_prompt", &prompt),
+        ("client", "203.0.113.9"),
         ("engine", "vllm-8000"),
         ("model", "llama-3-8b"),
     ] {
@@ -178,12 +184,18 @@ fn mistakes_are_named() {
             ..named
         }));
     }
+    for client in ["10.1.0.0/8", "proxy.example.com"] {
+        all.push(texts(RuleText {
+            client: &one(client),
+            ..named
+        }));
+    }
     assert!(all.iter().all(|message| !message.contains("sk-my-secret")));
     expect_test::expect![[r#"
         it names no scene: give name, or from
         it has both name and from: give one of them
         name = " s" is no name for a scene: write 1 to 128 bytes without control characters or spaces around them
-        from = "colour" is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, api_key, system_prompt, engine or model
+        from = "colour" is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, api_key, system_prompt, client, engine or model
         the header authorization carries a credential, which is never read: match its fingerprint with api_key
         "x team" is no name of a header: write as in header = ["x-team=search*"]
         "" is no name of a header: write as in header = ["x-team=search*"]
@@ -193,7 +205,9 @@ fn mistakes_are_named() {
         "a.b.c.d.e.f.g.h.i" is no field of a body: write names with dots between, at most 8, as in body = ["metadata.app=search*"]
         api_key has a value that is no fingerprint: write "sha256:" and 12 to 64 lower-case hexadecimal digits, as `infertap config hash` prints them
         api_key has a value that is no fingerprint: write "sha256:" and 12 to 64 lower-case hexadecimal digits, as `infertap config hash` prints them
-        api_key has a value that is no fingerprint: write "sha256:" and 12 to 64 lower-case hexadecimal digits, as `infertap config hash` prints them"#]]
+        api_key has a value that is no fingerprint: write "sha256:" and 12 to 64 lower-case hexadecimal digits, as `infertap config hash` prints them
+        client: "10.1.0.0/8" has bits set past its length: write 10.0.0.0/8
+        client: "proxy.example.com" is no network: write an address, or an address and a length, as in "10.0.0.0/8" or "2001:db8::/32""#]]
     .assert_eq(&all.join("\n"));
 
     let rule = || named.rule().unwrap();
@@ -296,7 +310,7 @@ proptest! {
             }
         }).unwrap_or_else(|| DEFAULT_SCENE.to_owned());
 
-        let mut facts = SceneFacts::of_head(&rules, &head);
+        let mut facts = SceneFacts::of_head(&rules, &head, "203.0.113.9".parse().ok());
         let mut early = rules.scene(&facts, None, None, false);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (body.len() + 1)).chain([0, body.len()]).collect();
         cuts.sort_unstable();

@@ -5,7 +5,7 @@
 use infertap_core::EventKind;
 
 /// Kinds of events, in the order of [`kind_index`].
-pub(super) const EVENT_KINDS: [&str; 20] = [
+pub(super) const EVENT_KINDS: [&str; 21] = [
     "open",
     "data",
     "eof",
@@ -26,6 +26,7 @@ pub(super) const EVENT_KINDS: [&str; 20] = [
     "memory",
     "cuda_mapping",
     "counted",
+    "peer",
 ];
 
 pub(super) const fn kind_index(kind: &EventKind<'_>) -> usize {
@@ -50,5 +51,6 @@ pub(super) const fn kind_index(kind: &EventKind<'_>) -> usize {
         EventKind::Memory(_) => 17,
         EventKind::CudaMapping(_) => 18,
         EventKind::Counted(_) => 19,
+        EventKind::Peer { .. } => 20,
     }
 }

@@ -4,6 +4,7 @@
 //! framing, tokens, chunks, statuses, models and ids. Refuses: letting through anything that is not known to be harmless;
 //! a byte whose place is uncertain is blanked.
 
+mod addresses;
 mod body;
 mod head;
 mod json;
@@ -17,6 +18,7 @@ mod sse;
 mod tests;
 mod words;
 
+use addresses::Addresses;
 use infertap_abi::{Direction, HEADER_LEN, RecordHeader, RecordKind, Role, Transport, record_flag};
 use infertap_core::wire::zmtp;
 use infertap_core::{EngineInfo, EngineKind, Engines};
@@ -37,6 +39,7 @@ pub struct Blanker {
     clock: u64,
     /// Whose layouts the messages between an engine's processes have.
     engines: Engines,
+    addresses: Addresses,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +101,7 @@ impl Blanker {
                 self.engines.exit(header.tgid);
                 payload.fill(0);
             }
+            (Ok(RecordKind::Peer), _) => self.addresses.blank(payload),
             // The name of a program; and of a call numbers alone: arguments, addresses, ids, counts. A function that captures
             // text must be blanked here.
             (Ok(RecordKind::Exec | RecordKind::Call | RecordKind::CudaBurst | RecordKind::CudaMemory), _) => {

@@ -1,5 +1,4 @@
 //! Tests of the metrics through their façade: requests, events and losses; fixtures for the other tests.
-
 mod caps;
 pub(crate) mod diagnosis;
 pub(crate) mod engines;
@@ -35,6 +34,7 @@ pub(crate) fn record(labels: &Labels, status: Status) -> RequestRecord {
         engine: labels.engine.clone(),
         model: labels.model.clone(),
         scene: labels.scene.clone(),
+        client: None,
         protocol: "openai_chat".into(),
         streamed: true,
         status,
