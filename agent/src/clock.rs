@@ -1,6 +1,6 @@
-//! CLOCK_MONOTONIC, the clock that the kernel side stamps every event with.
+//! CLOCK_MONOTONIC, the clock that the kernel side stamps every event with; and the wall clock, for days.
 //!
-//! Owns: reading it. Refuses: the wall clock, and deciding what follows from the time.
+//! Owns: reading them. Refuses: deciding what follows from the time.
 
 use infertap_core::Nanos;
 
@@ -15,4 +15,10 @@ pub(crate) fn monotonic_ns() -> Nanos {
     (now.tv_sec as u64)
         .saturating_mul(1_000_000_000)
         .saturating_add(now.tv_nsec as u64)
+}
+
+/// Milliseconds since 1970 now; 0 on a host whose clock is before that.
+pub(crate) fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -4,7 +4,7 @@
 
 use crate::{
     CountJob, CountOutcome, Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId,
-    gpu::GpuShare, pressure::PressureReport,
+    gpu::GpuShare, money::Charge, pressure::PressureReport,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -128,6 +128,8 @@ pub enum Observation {
     /// Tokens appeared since the last such observation of the same request. Sent in small batches while a response
     /// streams and once more at its end, so that the sum over a request is its reconciled count. Counters only add.
     Tokens {
+        /// The request, as [`Finished::id`].
+        request: u64,
         /// Whose.
         labels: Labels,
         /// Which way.
@@ -174,6 +176,17 @@ pub enum Observation {
     Count(Box<CountJob>),
     /// How an attempt to count ended: with a count, or with a lesser source and why.
     TokenCount(CountOutcome),
+    /// Money was spent. Told by [`Money`](crate::Money), behind the pipeline.
+    Charge(Box<Charge>),
+    /// Tokens were told for which the price book has no price. Told by [`Money`](crate::Money).
+    Unpriced {
+        /// Whose.
+        labels: Labels,
+        /// Which way.
+        direction: TokenDirection,
+        /// How many.
+        count: u64,
+    },
     /// The core has no use for the bytes of this connection: the kernel side may stop copying them.
     Ignore(ConnId),
 }
@@ -274,6 +287,8 @@ impl StepKind {
 /// A finished request with what does not belong in its record.
 #[derive(Debug, Clone)]
 pub struct Finished {
+    /// The request, for as long as the agent runs; in hexadecimal digits the record's `id`.
+    pub id: u64,
     /// The labels it was [`Observation::Started`] with.
     pub labels: Labels,
     /// The record.

@@ -3,7 +3,7 @@
 //! Owns: its shape and its JSON. Refuses: computing any of it (the timeline's work). What is not known is `None`
 //! (`null`), never zero.
 
-use crate::{Diagnosis, Nanos};
+use crate::{Diagnosis, Nanos, money::Cost};
 use serde::{Deserialize, Serialize};
 use std::{net::IpAddr, sync::Arc};
 
@@ -170,8 +170,8 @@ pub struct RequestRecord {
     pub incomplete: Vec<String>,
     /// Where its time went; absent when nothing is known of that.
     pub diagnosis: Option<Diagnosis>,
-    /// Price, when a price book is configured.
-    pub cost: Option<serde_json::Value>,
+    /// What its tokens cost; absent where none is known, and without a price for its model.
+    pub cost: Option<Cost>,
     /// Energy of GPUs that went into it, joules. It comes some seconds after the end; absent before, where the driver tells
     /// no energy, and where a part is not known.
     pub energy_j: Option<f64>,

@@ -104,7 +104,6 @@ impl Recent {
 /// About what a record takes.
 fn bytes(record: &RequestRecord) -> usize {
     let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let value = |value: &Option<serde_json::Value>| value.as_ref().map_or(0, |value| value.to_string().len());
     size_of::<RequestRecord>()
         + record.id.len()
         + record.trace_id.len()
@@ -124,7 +123,6 @@ fn bytes(record: &RequestRecord) -> usize {
             let text = |blamed: &Blamed| optional(&blamed.id) + optional(&blamed.response_id);
             blamed.capacity() * size_of::<Blamed>() + blamed.iter().map(text).sum::<usize>()
         })
-        + value(&record.cost)
 }
 
 #[cfg(test)]

@@ -98,6 +98,8 @@ impl Tally {
             | Observation::Capacity(_)
             | Observation::Pressure(_)
             | Observation::Gpu(_)
+            | Observation::Charge(_)
+            | Observation::Unpriced { .. }
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. }
             | Observation::Count(_)

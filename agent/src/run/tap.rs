@@ -12,7 +12,7 @@ mod watched;
 pub(super) use gpu::GpuOutput;
 
 use super::watch::Hint;
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, unix_ms};
 use crate::config::Config;
 use crate::count::Counter;
 use crate::discover::{Change, Part};
@@ -23,7 +23,7 @@ use infertap_abi::{DropReason, RecordHeader, record_flag};
 use infertap_core::event::Socket;
 use infertap_core::gpu::CudaMapping;
 use infertap_core::pressure::MemoryReading;
-use infertap_core::{EngineKind, Event, EventKind, Nanos, Observation, Pipeline};
+use infertap_core::{EngineKind, Event, EventKind, Money, Nanos, Observation, Pipeline};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
@@ -71,6 +71,8 @@ pub(super) struct Tap {
     targets: Targets,
     ring: Ring,
     pipeline: Pipeline,
+    /// Behind the pipeline: what it tells, priced.
+    money: Money,
     exporter: Arc<Exporter>,
     recorder: Option<Recorder>,
     hints: SyncSender<Hint>,
@@ -113,6 +115,7 @@ impl Tap {
             targets,
             ring,
             pipeline: Pipeline::new(counts::pipeline(config, counter.is_some())),
+            money: Money::default(),
             counter,
             exporter,
             recorder,
@@ -277,12 +280,13 @@ impl Tap {
         }
     }
 
-    /// Gives what was observed to the exporter, and mutes what the core has no use for.
+    /// Prices what was observed, gives it to the exporter, and mutes what the core has no use for.
     fn publish(&mut self) {
         self.ask_for_counts();
         if self.observations.is_empty() {
             return;
         }
+        self.money.apply(unix_ms(), &mut self.observations);
         for observation in &self.observations {
             if let Observation::Ignore(conn) = observation
                 && let Err(error) = self.targets.mute(*conn)

@@ -88,6 +88,7 @@ fn labels() -> Labels {
 
 fn request(status: Status) -> Vec<Observation> {
     let tokens = |direction, count| Observation::Tokens {
+        request: 1,
         labels: labels(),
         direction,
         count,
@@ -97,6 +98,7 @@ fn request(status: Status) -> Vec<Observation> {
         tokens(TokenDirection::Input, 38),
         tokens(TokenDirection::Output, 6),
         Observation::Finished(Box::new(Finished {
+            id: 1,
             labels: labels(),
             record: record(status),
             gaps: vec![(0.05, 5)],

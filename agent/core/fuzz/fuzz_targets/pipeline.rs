@@ -254,6 +254,8 @@ fuzz_target!(|input: &[u8]| {
             | Observation::Capacity(_)
             | Observation::Pressure(_)
             | Observation::Gpu(_)
+            | Observation::Charge(_)
+            | Observation::Unpriced { .. }
             | Observation::EngineMessages { .. }
             | Observation::Count(_)
             | Observation::TokenCount(_)

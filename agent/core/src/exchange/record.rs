@@ -194,6 +194,7 @@ impl Facts {
             energy_j: None,
         };
         let finished = Finished {
+            id: self.id,
             labels,
             record,
             gaps_from: if of_engine {

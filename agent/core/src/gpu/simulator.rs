@@ -113,6 +113,7 @@ pub(super) fn finished(id: u64, t0: Nanos, t4: Nanos, prompt: u64) -> Box<Finish
         "sources": {}, "incomplete": [],
     });
     Box::new(Finished {
+        id,
         labels: labels("m"),
         record: serde_json::from_value(record).expect("a record"),
         gaps: Vec::new(),

@@ -36,6 +36,8 @@ pub fn check_pairing(out: &[Observation]) -> usize {
             | Observation::Pressure(_)
             | Observation::EngineMessages { .. }
             | Observation::Gpu(_)
+            | Observation::Charge(_)
+            | Observation::Unpriced { .. }
             | Observation::Count(_)
             | Observation::TokenCount(_)
             | Observation::TokenizerCalls { .. } => {}

@@ -19,6 +19,17 @@ pub fn render(out: &[Observation]) -> String {
             }
             // Told by the clock, not by the conversation.
             Observation::Capacity(_) | Observation::Pressure(_) | Observation::Gpu(_) => Ok(()),
+            Observation::Charge(charge) => writeln!(
+                s,
+                "charge {} {} {} for {} tokens",
+                charge.kind.as_str(),
+                charge.amount,
+                charge.currency,
+                charge.tokens
+            ),
+            Observation::Unpriced { direction, count, .. } => {
+                writeln!(s, "unpriced {} +{count}", direction.as_str())
+            }
             Observation::Count(job) => writeln!(
                 s,
                 "count input {} output {} of {} bytes and {:?}",

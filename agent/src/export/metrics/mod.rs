@@ -222,6 +222,7 @@ impl Metrics {
                     labels,
                     direction,
                     count,
+                    ..
                 } => state.tokens(&self.families, labels, *direction, *count),
                 Observation::Finished(finished) => {
                     let refused = state.finished(&self.families, finished, self.wall_clock);
@@ -242,7 +243,11 @@ impl Metrics {
                 Observation::Gpu(share) => self.gpu_shares.apply(share, &mut state),
                 Observation::TokenCount(outcome) => self.token_counts[*outcome as usize].inc(),
                 // Coverage is told with its engine, by `Exporter::apply`.
-                Observation::EngineMessages { .. } | Observation::Count(_) | Observation::Ignore(_) => {}
+                Observation::Charge(_)
+                | Observation::Unpriced { .. }
+                | Observation::EngineMessages { .. }
+                | Observation::Count(_)
+                | Observation::Ignore(_) => {}
             }
         }
     }

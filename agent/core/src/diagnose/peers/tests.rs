@@ -37,6 +37,7 @@ fn streamed(response_id: &str, first: u64, tokens: u64) -> Finished {
     let mut gaps = vec![(0.01, 1); tokens as usize - 2];
     gaps.push((0.2, 1));
     Finished {
+        id: 0,
         labels: Labels {
             engine: ENGINE.into(),
             model: "m".into(),

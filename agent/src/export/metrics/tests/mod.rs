@@ -71,6 +71,7 @@ pub(crate) fn record(labels: &Labels, status: Status) -> RequestRecord {
 
 pub(crate) fn finished(labels: &Labels, record: RequestRecord) -> Observation {
     Observation::Finished(Box::new(Finished {
+        id: 1,
         labels: labels.clone(),
         record,
         gaps: vec![(0.05, 3), (0.1, 1), (0.05, 1)],
@@ -85,6 +86,7 @@ pub(crate) fn finished(labels: &Labels, record: RequestRecord) -> Observation {
 
 fn tokens(labels: &Labels, direction: TokenDirection, count: u64) -> Observation {
     Observation::Tokens {
+        request: 1,
         labels: labels.clone(),
         direction,
         count,
@@ -265,6 +267,7 @@ fn what_is_unknown_is_absent() {
         Observation::Started(labels.clone()),
         tokens(&labels, TokenDirection::Output, 0),
         Observation::Finished(Box::new(Finished {
+            id: 1,
             labels,
             record: bare,
             gaps: Vec::new(),
@@ -335,14 +338,11 @@ fn impossible_durations_are_counted_and_not_observed() {
 fn a_chunk_of_many_tokens_is_many_gaps() {
     let metrics = metrics();
     let labels = labels("e", "m", "s");
-    metrics.apply(&Observation::Finished(Box::new(Finished {
-        labels: labels.clone(),
-        record: record(&labels, Status::Ok),
-        gaps: vec![(0.25, 4), (0.25, 1), (0.5, 0)],
-        gaps_from: None,
-        in_flight_at_arrival: None,
-        token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
-    })));
+    let mut finished = finished(&labels, record(&labels, Status::Ok));
+    if let Observation::Finished(finished) = &mut finished {
+        finished.gaps = vec![(0.25, 4), (0.25, 1), (0.5, 0)];
+    }
+    metrics.apply(&finished);
     assert_eq!(
         samples(&metrics, "llm_itl_seconds_sum"),
         [r#"llm_itl_seconds_sum{model="m",scene="s"} 0.5"#],
