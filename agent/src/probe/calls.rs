@@ -5,13 +5,14 @@
 //! (`symbols`). Nothing here is fatal: a function that can't be probed is told and the rest goes on.
 
 use super::attach::{CALLS, CallSpec};
+use super::detach::{Links, detach};
 use super::functions::{ASPECTS, FUNCTIONS};
 use super::loader::{load_uprobe, uprobe};
 use super::mapped::{MappedFile, executable_files};
 use super::symbols::{self, Wanted};
 use super::{ProbeError, ProbeState};
 use aya::Ebpf;
-use aya::programs::uprobe::{UProbeLinkId, UProbeScope};
+use aya::programs::uprobe::UProbeScope;
 use infertap_abi::Function;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -28,8 +29,6 @@ const LAST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Device and inode.
 pub(super) type Identity = (String, u64);
-/// Programs, and where they are attached.
-pub(super) type Links = Vec<(&'static str, UProbeLinkId)>;
 
 /// What is attached.
 #[derive(Debug, Default)]
@@ -239,15 +238,6 @@ pub(super) fn attach_function(
         }
     }
     Ok(links)
-}
-
-pub(super) fn detach(ebpf: &mut Ebpf, links: Links) {
-    for (program, link) in links {
-        if let Ok(uprobe) = uprobe(ebpf, program) {
-            // The file's last process may be gone, and the link with it.
-            let _ = uprobe.detach(link);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ mod counts;
 mod library;
 pub mod symbols;
 
-use super::calls::{Identity, detach};
+use super::calls::Identity;
+use super::detach::{Links, detach};
 use super::mapped::{MappedFile, executable_files};
 use super::{CudaRow, ProbeError, ProbeState};
 use aya::Ebpf;
@@ -217,6 +218,7 @@ impl Cuda {
             news,
             ..
         } = self;
+        let mut over = Links::new();
         for library in files.values_mut() {
             for class in CLASS {
                 let needed = library.side == Side::Driver
@@ -230,10 +232,11 @@ impl Cuda {
                     let links = library.attach(ebpf, class, refused, news);
                     library.links.insert(class as u32, links);
                 } else if !needed && let Some(links) = library.links.remove(&(class as u32)) {
-                    detach(ebpf, links);
+                    over.extend(links);
                 }
             }
         }
+        detach(ebpf, over);
     }
 
     fn tell(&mut self) {
@@ -295,15 +298,15 @@ impl Cuda {
     pub(super) fn forget(&mut self, ebpf: &mut Ebpf, pid: u32) -> Option<Vec<CudaRow>> {
         let process = self.processes.remove(&pid)?;
         let rows = process.told.map(|_| self.counts.end(pid));
+        let mut over = Links::new();
         self.files.retain(|_, library| {
             if library.processes.remove(&pid) && library.processes.is_empty() {
-                for links in std::mem::take(&mut library.links).into_values() {
-                    detach(ebpf, links);
-                }
+                over.extend(std::mem::take(&mut library.links).into_values().flatten());
                 return false;
             }
             true
         });
+        detach(ebpf, over);
         rows
     }
 }

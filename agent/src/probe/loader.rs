@@ -6,10 +6,11 @@ use super::attach::{
 };
 use super::calls::Calls;
 use super::cuda::Cuda;
+use super::detach::{Links, detach};
 use super::targets::abi;
 use super::{CudaRow, ProbeError, ProbeState, Ring, Targets, Tracefs, libc, tracefs};
 use crate::config::SocketProbe;
-use aya::programs::uprobe::{UProbeLinkId, UProbeScope};
+use aya::programs::uprobe::UProbeScope;
 use aya::programs::{ProgramError, TracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use std::collections::{BTreeMap, HashMap};
@@ -44,7 +45,7 @@ pub struct Probes {
     ebpf: Ebpf,
     socket_probe: SocketProbe,
     procfs: PathBuf,
-    libc_links: HashMap<u32, Vec<(&'static str, UProbeLinkId)>>,
+    libc_links: HashMap<u32, Links>,
     states: Vec<ProbeState>,
     calls: Calls,
     cuda: Cuda,
@@ -175,13 +176,13 @@ impl Probes {
         if libraries.is_empty() {
             return Err(ProbeError::NoLibc);
         }
-        let mut links = Vec::new();
+        let mut links = Links::new();
         for library in &libraries {
             for spec in SOCKET_LIBC {
                 if let Err(error) = self.attach_libc(*spec, library, scope, &mut links)
                     && spec.required
                 {
-                    self.detach(links);
+                    detach(&mut self.ebpf, links);
                     return Err(error);
                 }
             }
@@ -195,7 +196,7 @@ impl Probes {
         spec: LibcSpec,
         library: &std::path::Path,
         scope: UProbeScope,
-        links: &mut Vec<(&'static str, UProbeLinkId)>,
+        links: &mut Links,
     ) -> Result<(), ProbeError> {
         // The return first, for the same reason as with tracepoints.
         for program in spec.exit.into_iter().chain([spec.program]) {
@@ -211,19 +212,10 @@ impl Probes {
         Ok(())
     }
 
-    fn detach(&mut self, links: Vec<(&'static str, UProbeLinkId)>) {
-        for (program, link) in links {
-            if let Ok(uprobe) = uprobe(&mut self.ebpf, program) {
-                // The process may be gone, and the link with it.
-                let _ = uprobe.detach(link);
-            }
-        }
-    }
-
     /// Undoes [`Probes::attach_process`].
     pub fn detach_process(&mut self, pid: u32) {
         if let Some(links) = self.libc_links.remove(&pid) {
-            self.detach(links);
+            detach(&mut self.ebpf, links);
         }
         self.calls.forget(&mut self.ebpf, pid);
     }

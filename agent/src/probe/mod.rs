@@ -7,6 +7,7 @@
 pub mod attach;
 mod calls;
 pub mod cuda;
+mod detach;
 mod error;
 pub mod functions;
 mod libc;

@@ -3,7 +3,8 @@
 //! Owns: finding the functions, each address once, and attaching to those of one class. Refuses: when to (`cuda`).
 
 use super::super::ProbeState;
-use super::super::calls::{Links, attach_function};
+use super::super::calls::attach_function;
+use super::super::detach::Links;
 use super::super::mapped::MappedFile;
 use super::super::symbols::{Wanted, find};
 use super::symbols::{CUDA, CudaSpec, Side};
