@@ -237,10 +237,6 @@ catalog! {
         "Time until nothing is left on a GPU of the engine, if its memory in use goes on growing as it does."
         source "As llm_gpu_memory_headroom_bytes: a robust line through the time of pressure.trend_window."
         absent "While memory in use does not grow steadily enough to tell, or lasts for more than a day.";
-    GPU_ALLOC_FAILURES: Counter "llm_gpu_alloc_failures_total" ["engine", "reason"]
-        "Allocations of GPU memory that failed, by why: out_of_memory or other."
-        source "Probes on the CUDA libraries. A record's gpu_alloc_failures tells those of its time."
-        absent "Where the engine's CUDA calls are not seen; when the engine is gone.";
     CGROUP_MEMORY: Gauge "llm_engine_cgroup_memory_bytes" ["engine"]
         "Memory of the control groups that the engine's processes are in, page cache and other processes in them included."
         source "memory.current, or memory.usage_in_bytes of version 1."

@@ -21,8 +21,6 @@ const MAX_KEPT: usize = 64;
 const STALLS: [&str; 2] = ["some", "full"];
 /// Values of the label `event`.
 const EVENTS: [&str; 4] = ["low", "high", "max", "oom"];
-/// Values of the label `reason` of failed allocations.
-const FAILURES: [&str; 2] = ["out_of_memory", "other"];
 
 /// The families.
 #[derive(Clone)]
@@ -31,7 +29,6 @@ pub(super) struct PressureFamilies {
     reason: IntGaugeVec,
     gpu_headroom: IntGaugeVec,
     gpu_time_to_full: GaugeVec,
-    alloc_failures: IntCounterVec,
     usage: IntGaugeVec,
     limit: IntGaugeVec,
     headroom: IntGaugeVec,
@@ -55,7 +52,6 @@ impl PressureFamilies {
             reason: gauge_vec(registry, catalog::MEMORY_PRESSURE_REASON)?,
             gpu_headroom: gauge_vec(registry, catalog::GPU_HEADROOM)?,
             gpu_time_to_full,
-            alloc_failures: counter_vec(registry, catalog::GPU_ALLOC_FAILURES)?,
             usage: gauge_vec(registry, catalog::CGROUP_MEMORY)?,
             limit: gauge_vec(registry, catalog::CGROUP_LIMIT)?,
             headroom: gauge_vec(registry, catalog::CGROUP_HEADROOM)?,
@@ -70,7 +66,6 @@ impl PressureFamilies {
 /// What was told last of an engine's totals, which begin anew with the engine.
 #[derive(Default)]
 struct Told {
-    failures: [u64; 2],
     events: [u64; 4],
     oom_kills: u64,
     stalls: [f64; 2],
@@ -131,13 +126,6 @@ impl PressureSeries {
                 .with_label_values(&[engine])
                 .set(seconds),
             None => _ = families.gpu_time_to_full.remove_label_values(&[engine]),
-        }
-        if let Some(failures) = report.alloc_failures {
-            let totals = [failures.out_of_memory, failures.other];
-            for ((reason, told), total) in FAILURES.iter().zip(&mut told.failures).zip(totals) {
-                let counter = families.alloc_failures.with_label_values(&[&**engine, reason]);
-                counter.inc_by(grown(told, total));
-            }
         }
         let cgroup = report.cgroup.as_ref();
         set(
@@ -209,9 +197,6 @@ impl PressureSeries {
         }
         for kind in ReasonKind::ALL {
             let _ = families.reason.remove_label_values(&[&**engine, kind.as_str()]);
-        }
-        for reason in FAILURES {
-            let _ = families.alloc_failures.remove_label_values(&[&**engine, reason]);
         }
         for event in EVENTS {
             let _ = families.events.remove_label_values(&[&**engine, event]);

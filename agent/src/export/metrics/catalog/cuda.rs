@@ -28,8 +28,8 @@ catalog! {
         source "As cuda_kernel_launches_total."
         absent "As cuda_kernel_launches_total.";
     CUDA_ALLOC_FAILURES: Counter "cuda_alloc_failures_total" ["engine"]
-        "Allocations of GPU memory that failed."
-        source "As cuda_kernel_launches_total."
+        "Allocations of GPU memory that failed, for whatever reason; /api/v1/engines tells how many for want of memory."
+        source "As cuda_kernel_launches_total. A record's gpu_alloc_failures tells those of its time."
         absent "As cuda_kernel_launches_total.";
     CUDA_ALLOCATED: Gauge "cuda_allocated_bytes" ["engine"]
         "GPU memory that the engine holds, of the allocations that were seen: what it allocated before its calls were counted is not in it."

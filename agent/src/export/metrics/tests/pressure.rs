@@ -2,8 +2,8 @@
 
 use super::*;
 use infertap_core::pressure::{
-    AllocFailures, CgroupMemory, CgroupVersion, GpuMemory, MemoryEvents, PressureReport, PressureState,
-    Reason, ReasonKind, StallScope, Stalls,
+    CgroupMemory, CgroupVersion, GpuMemory, MemoryEvents, PressureReport, PressureState, Reason, ReasonKind,
+    StallScope, Stalls,
 };
 
 fn report(engine: &str) -> PressureReport {
@@ -57,10 +57,7 @@ pub(crate) fn short_of_memory(engine: &str) -> Observation {
             headroom_bytes: 10,
             time_to_full_s: Some(120.0),
         }),
-        alloc_failures: Some(AllocFailures {
-            out_of_memory: 2,
-            other: 0,
-        }),
+        alloc_failures: None,
         cgroup: Some(cgroup(1)),
         ..report(engine)
     }))
@@ -72,7 +69,6 @@ fn all(metrics: &Metrics) -> Vec<String> {
         "llm_memory_pressure_reason",
         "llm_gpu_memory_headroom_bytes",
         "llm_gpu_memory_time_to_full_seconds",
-        "llm_gpu_alloc_failures_total",
         "llm_engine_cgroup_memory_bytes",
         "llm_engine_cgroup_memory_limit_bytes",
         "llm_engine_cgroup_memory_headroom_bytes",
@@ -99,8 +95,6 @@ fn everything_known_is_told_and_ends_with_its_engine_but_for_whom_the_kernel_kil
         llm_memory_pressure_reason{engine="e",reason="gpu_time_to_full"} 2
         llm_gpu_memory_headroom_bytes{engine="e"} 10
         llm_gpu_memory_time_to_full_seconds{engine="e"} 120
-        llm_gpu_alloc_failures_total{engine="e",reason="other"} 0
-        llm_gpu_alloc_failures_total{engine="e",reason="out_of_memory"} 2
         llm_engine_cgroup_memory_bytes{engine="e"} 900
         llm_engine_cgroup_memory_limit_bytes{engine="e"} 1000
         llm_engine_cgroup_memory_headroom_bytes{engine="e"} 100
@@ -122,10 +116,6 @@ fn everything_known_is_told_and_ends_with_its_engine_but_for_whom_the_kernel_kil
     assert_eq!(
         samples(&metrics, "llm_engine_oom_kills_total"),
         [r#"llm_engine_oom_kills_total{engine="e"} 2"#]
-    );
-    assert_eq!(
-        samples(&metrics, "llm_gpu_alloc_failures_total")[1],
-        r#"llm_gpu_alloc_failures_total{engine="e",reason="out_of_memory"} 2"#
     );
 }
 
@@ -157,8 +147,6 @@ fn what_is_not_known_is_absent_and_totals_only_grow() {
         llm_memory_pressure{engine="e",state="severe"} 0
         llm_memory_pressure{engine="e",state="some"} 0
         llm_memory_pressure_reason{engine="e",reason="gpu_time_to_full"} 0
-        llm_gpu_alloc_failures_total{engine="e",reason="other"} 0
-        llm_gpu_alloc_failures_total{engine="e",reason="out_of_memory"} 2
         llm_engine_cgroup_memory_bytes{engine="e"} 900
         llm_engine_cgroup_memory_events_total{engine="e",event="high"} 3
         llm_engine_cgroup_memory_events_total{engine="e",event="low"} 0
