@@ -287,7 +287,7 @@ impl Pairing {
         }
         if std::mem::take(&mut self.responses_lost) {
             while self.queue.len() > 1 {
-                self.finish_front(End::Lost, context);
+                self.lose_front(context);
             }
         }
         if self.queue.is_empty() {
@@ -367,6 +367,14 @@ impl Pairing {
     fn finish_front(&mut self, end: End, context: &mut Context<'_>) {
         if let Some(exchange) = self.pop_front() {
             exchange.finish(end, self.client_gone, context);
+        }
+    }
+
+    /// The oldest request's response was among bytes that were lost, though it may have come after they were known to be.
+    fn lose_front(&mut self, context: &mut Context<'_>) {
+        if let Some(mut exchange) = self.pop_front() {
+            exchange.mark(reason::GAP_OUT);
+            exchange.finish(End::Lost, self.client_gone, context);
         }
     }
 

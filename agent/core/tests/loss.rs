@@ -143,6 +143,36 @@ fn lost_pieces() {
 }
 
 #[test]
+fn a_request_whose_response_may_be_what_was_lost_says_so_though_it_came_later() {
+    let rows = [
+        streaming(),
+        vec![
+            (40, Out(done())),
+            (40, Out(last_chunk())),
+            (50, LostOut(text("HTTP/1.1 200 OK\r\n"))),
+            (51, Out(text("\r\n"))),
+            (60, In(chat(r#"{"model":"n"}"#))),
+            (61, In(chat(r#"{"model":"o"}"#))),
+            (
+                70,
+                Out(json("200 OK", r#"{"object":"chat.completion","model":"o"}"#)),
+            ),
+        ],
+    ]
+    .concat();
+    expect![[r#"
+        started vllm-8000 m
+        tokens output +2
+        finished ok openai_chat m http=200 streamed=yes id=chatcmpl-1 ttft=0.020 decode=0.010 tpot=0.010 e2e=0.040 out=2(chunk) chunks=2 gaps=0.010/1
+        anomaly gap 1
+        started vllm-8000 n
+        started vllm-8000 o
+        finished incomplete openai_chat n chunks=0 incomplete=gap_out
+        finished ok openai_chat o http=200 e2e=0.009 chunks=0
+    "#]].assert_eq(&render(&play(&rows)));
+}
+
+#[test]
 fn repeated_bytes_are_taken_once() {
     let mut pipeline = pipeline(None);
     let socket = socket(7, Role::Accepted, false);

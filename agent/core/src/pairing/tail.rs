@@ -64,7 +64,7 @@ impl Pairing {
         newest.response_data(bytes, context);
         if newest.is_answered() {
             while self.queue.len() > 1 {
-                self.finish_front(End::Lost, context);
+                self.lose_front(context);
             }
             self.tail = Tail::Open(self.pop_front());
         }
