@@ -282,41 +282,46 @@ fn reading(step: &Step, requests: &mut Requests) -> Vec<(u64, Option<f64>)> {
             continue;
         };
         let overlap = step.to.min(to).saturating_sub(step.from.max(from));
-        if overlap > 0 && to > from {
-            let part = overlap as f64 / (to - from) as f64;
-            reading.push((*id, request.prompt.map(|tokens| tokens as f64 * part)));
+        if overlap > 0 {
+            // What is left of it, evenly over what is left of the time.
+            let part = overlap as f64 / (to - step.from.max(from)) as f64;
+            reading.push((*id, request.unread().map(|tokens| tokens * part)));
         }
     }
-    // Prompts are read one after the other, as they came. How many tokens of them all a step read, the engine tells, or its
+    // Prompts are read one after the other, as their first tokens show, else as they came. How many tokens of them all a step read, the engine tells, or its
     // part of the time.
     let of_all = step
         .prefill_tokens
+        .map(|tokens| tokens as f64)
         .or_else(|| of_the_time(step, &reading, requests))
         .filter(|_| reading.len() > 1 && reading.iter().all(|(_, weight)| weight.is_some()));
     if let Some(mut left) = of_all {
-        let came = |id: &u64| requests.map.get(id).and_then(|request| request.arrived);
+        let came = |id: &u64| {
+            let request = requests.map.get(id);
+            request.map(|request| (request.prefill.map(|(_, to)| to), request.arrived))
+        };
         reading.sort_by_key(|(id, _)| (came(id), *id));
         for (id, weight) in &mut reading {
             let Some(request) = requests.map.get_mut(id) else {
                 continue;
             };
-            let rest = request.prompt.unwrap_or(0).saturating_sub(request.prompt_read);
+            let rest = request.unread().unwrap_or(0.0);
             let ends = request.prefill.is_some_and(|(_, to)| to <= step.to);
             let tokens = if ends { rest } else { rest.min(left) };
-            left = left.saturating_sub(tokens);
-            *weight = Some(tokens as f64);
+            left = (left - tokens).max(0.0);
+            *weight = Some(tokens);
         }
     }
     for (id, weight) in &reading {
         if let Some(request) = requests.map.get_mut(id) {
-            request.prompt_read += weight.unwrap_or(0.0) as u64;
+            request.prompt_read += weight.unwrap_or(0.0);
         }
     }
     reading
 }
 
 /// Prompt tokens of a step, by its part of the time in which all those were read that were read in it.
-fn of_the_time(step: &Step, reading: &[(u64, Option<f64>)], requests: &Requests) -> Option<u64> {
+fn of_the_time(step: &Step, reading: &[(u64, Option<f64>)], requests: &Requests) -> Option<f64> {
     let readers = || reading.iter().filter_map(|(id, _)| requests.map.get(id));
     let spans = || readers().filter_map(|request| request.prefill);
     let time = spans()
@@ -324,7 +329,7 @@ fn of_the_time(step: &Step, reading: &[(u64, Option<f64>)], requests: &Requests)
         .max()?
         .saturating_sub(spans().map(|span| span.0).min()?);
     let tokens: u64 = readers().filter_map(|request| request.prompt).sum();
-    (time > 0).then(|| (tokens as f64 * (step.to - step.from) as f64 / time as f64).round() as u64)
+    (time > 0).then(|| tokens as f64 * (step.to - step.from) as f64 / time as f64)
 }
 
 /// Finds the steps in which prompts were read whose first token is known.

@@ -35,6 +35,8 @@ pub(super) struct Period<'a> {
     pub(super) to: Nanos,
     pub(super) joules: Option<f64>,
     pub(super) busy: &'a [BusySample],
+    /// The first sample that ends after this time, which tells of the rest behind the last that ends within it.
+    pub(super) next: Option<BusySample>,
     /// Processes of no engine use it too.
     pub(super) strangers: bool,
     /// What it draws when idle, watts, as far as is known.
@@ -79,6 +81,14 @@ struct Window {
     working: Nanos,
     /// The driver saw work of which nothing was told.
     contradicted: bool,
+}
+
+impl Window {
+    /// The driver saw no more work than that of the steps that ran; it tells whole percents.
+    fn is_explained(&self) -> bool {
+        let seen = |ratio: f64| (ratio - 0.01) * (self.to - self.from) as f64;
+        self.ratio.is_some_and(|ratio| seen(ratio) <= self.working as f64)
+    }
 }
 
 struct Piece {
@@ -137,7 +147,7 @@ fn windows(period: &Period<'_>) -> Vec<Window> {
     };
     let mut from = period.from;
     let mut windows = Vec::new();
-    for sample in period.busy {
+    for sample in period.busy.iter().chain(&period.next) {
         if sample.end > from && sample.ratio.is_finite() {
             let to = sample.end.min(period.to);
             if to > from {
@@ -280,10 +290,8 @@ fn share(
     };
     let state = |index: usize| match segment(index) {
         Some(segment) if segment.works() => segment.state,
-        // Whatever is known of its steps: the GPU did nothing.
-        Some(segment) if segment.state == GpuState::Unknown && window.ratio == Some(0.0) => {
-            idle(segment.queued)
-        }
+        // Whatever is known of its steps: the GPU did nothing but what is known.
+        Some(segment) if segment.state == GpuState::Unknown && window.is_explained() => idle(segment.queued),
         Some(segment) if window.contradicted && segment.state.is_idle() => GpuState::Unknown,
         Some(segment) => segment.state,
         None => GpuState::Unknown,

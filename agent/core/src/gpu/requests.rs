@@ -22,6 +22,44 @@ pub(super) struct Requests {
     pub(super) evicted: u64,
 }
 
+/// A step, as far as it tells which requests have been started.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) begin: Nanos,
+    /// It is not known to have generated alone.
+    pub(super) may_read: bool,
+    /// The last of the first tokens that it gave.
+    pub(super) gave: Option<Nanos>,
+    /// Until then it is open whether it read a part of another prompt as well.
+    pub(super) doubt: Nanos,
+}
+
+/// The steps of an engine so far, likewise.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    /// Begin of the last one: requests whose tokens nobody sees may be in any.
+    begin: Nanos,
+    /// Begin of the last one that may have read and gave no first token: a part of any prompt.
+    read: Nanos,
+    /// The last first token that one gave.
+    gave: Nanos,
+    doubt: Nanos,
+}
+
+impl Last {
+    /// One more, in order of their begin; one that was there before changes nothing.
+    pub(super) fn add(&mut self, step: &Begun) {
+        if step.begin >= self.begin {
+            (self.begin, self.doubt) = (step.begin, step.doubt);
+        }
+        match step.gave {
+            Some(first) => self.gave = self.gave.max(first),
+            None if step.may_read => self.read = self.read.max(step.begin),
+            None => {}
+        }
+    }
+}
+
 /// One request.
 #[derive(Debug, Default)]
 pub(super) struct Request {
@@ -39,7 +77,7 @@ pub(super) struct Request {
     /// Prompt tokens that were computed.
     pub(super) prompt: Option<u64>,
     /// What of it was read in steps that were charged.
-    pub(super) prompt_read: u64,
+    pub(super) prompt_read: f64,
     /// Tokens after the first, and when they were there; those whose steps were charged are gone.
     pub(super) marks: VecDeque<(Nanos, u32)>,
     /// From where to where its prompt was read, once its first token is known.
@@ -57,6 +95,11 @@ impl Request {
     /// It was under way at `at`.
     pub(super) fn in_flight(&self, at: Nanos) -> bool {
         self.arrived.is_none_or(|arrived| arrived <= at) && self.finished.is_none_or(|end| at < end)
+    }
+
+    /// Prompt tokens that were read in no step that was charged.
+    pub(super) fn unread(&self) -> Option<f64> {
+        Some((self.prompt? as f64 - self.prompt_read).max(0.0))
     }
 
     /// Nothing shows when it gets tokens.
@@ -172,15 +215,26 @@ impl Requests {
         self.map.values().any(|request| request.in_flight(at))
     }
 
-    /// Whether any that had no token at `at` came after `after`, and not after `until`.
-    pub(super) fn any_arrived(&self, after: Nanos, until: Nanos, at: Nanos) -> bool {
+    /// Whether any that came not after `until` had not been started at `at`, by the steps until then.
+    pub(super) fn any_waits(&self, last: &Last, until: Nanos, at: Nanos) -> bool {
         self.map.values().any(|request| {
-            request
-                .arrived
-                .is_some_and(|arrived| arrived > after && arrived <= until)
-                && request.in_flight(at)
-                && request.first.is_none_or(|first| first > at)
+            let after = if request.is_silent() {
+                last.begin
+            } else {
+                last.read
+            };
+            let waits = |first| first > at.max(last.gave);
+            let came =
+                |arrived| arrived > after && arrived <= until && (arrived > last.begin || at >= last.doubt);
+            request.arrived.is_some_and(came) && request.in_flight(at) && request.first.is_none_or(waits)
         })
+    }
+
+    /// First tokens, in order.
+    pub(super) fn firsts(&self) -> Vec<Nanos> {
+        let mut firsts: Vec<Nanos> = self.map.values().filter_map(|request| request.first).collect();
+        firsts.sort_unstable();
+        firsts
     }
 
     /// When requests may begin or cease to be queued, where no step tells.

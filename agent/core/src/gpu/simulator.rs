@@ -2,7 +2,7 @@
 //!
 //! Owns: steps with their kinds and tokens, what is told of them, and the readings of the GPU. Refuses: judging.
 
-use super::{BusySample, CudaBurst, GpuProcess, GpuReading, GpuState, Join, TokenPhase};
+use super::{BusySample, CudaBurst, GpuProcess, GpuReading, GpuState, Join, TokenPhase, timeline::idle};
 use crate::{
     Nanos, Observation, Source,
     observation::{EngineStep, Finished, Labels, StepKind},
@@ -16,6 +16,8 @@ pub(super) const ENGINE: &str = "e";
 pub(super) const GPU: &str = "GPU-1";
 /// Watts when idle, and when a step of each kind runs.
 const IDLE: f64 = 60.0;
+/// The driver's own sampling, which is not in step with readings.
+pub(super) const SAMPLE: Nanos = 23 * MS;
 const WATTS: [(StepKind, f64); 3] = [
     (StepKind::Prefill, 400.0),
     (StepKind::Decode, 250.0),
@@ -37,6 +39,8 @@ pub(super) struct Machine {
     pub(super) tells: bool,
     /// It launches kernels one by one when it decodes too.
     pub(super) eager: bool,
+    /// Requests that run at once; others wait.
+    pub(super) slots: usize,
     /// Processor time before a step with a new request.
     pub(super) stall: Nanos,
     /// Processor time between steps.
@@ -57,6 +61,7 @@ impl Default for Machine {
         Machine {
             tells: true,
             eager: false,
+            slots: usize::MAX,
             stall: 0,
             gap: MS / 2,
             budget: 2048,
@@ -71,7 +76,8 @@ impl Default for Machine {
 
 #[derive(Debug, Clone)]
 pub(super) enum Told {
-    Arrived(u64),
+    /// Which request, and whether it asked for a stream.
+    Arrived(u64, bool),
     Chunk(u64),
     Finished(u64, Box<Finished>),
     Step(Box<EngineStep>),
@@ -153,7 +159,7 @@ pub(super) fn run(machine: &Machine, jobs: &[Job]) -> Run {
     let mut now = 0;
     loop {
         while let Some((index, job)) = coming.next_if(|(_, job)| job.at <= now) {
-            run.told.push((job.at, Told::Arrived(index as u64)));
+            run.told.push((job.at, Told::Arrived(index as u64, job.streams)));
             waiting.push(index);
         }
         if running.is_empty() && waiting.is_empty() {
@@ -165,11 +171,14 @@ pub(super) fn run(machine: &Machine, jobs: &[Job]) -> Run {
             }
             continue;
         }
-        let stall = if waiting.is_empty() { 0 } else { machine.stall };
+        let free = machine.slots.saturating_sub(running.len());
+        let starts: Vec<usize> = waiting.drain(..free.min(waiting.len())).collect();
+        let stall = if starts.is_empty() { 0 } else { machine.stall };
         run.piece(now, now + stall, GpuState::IdleWhileQueued, IDLE);
-        run.piece(now + stall, now + stall + machine.gap, GpuState::Idle, IDLE);
+        let gap = idle(!waiting.is_empty());
+        run.piece(now + stall, now + stall + machine.gap, gap, IDLE);
         now += stall + machine.gap;
-        running.extend(waiting.drain(..).map(|index| Running {
+        running.extend(starts.into_iter().map(|index| Running {
             id: index as u64,
             left: jobs[index].prompt,
             made: 0,
@@ -288,8 +297,8 @@ impl Run {
                     .sum::<f64>()
             };
             let joules = within(from, to, &|_, watts| watts);
-            let sample = |part: Nanos| {
-                let (a, b) = (from + (to - from) * part / 4, from + (to - from) * (part + 1) / 4);
+            let sample = |number: Nanos| {
+                let (a, b) = ((number - 1) * SAMPLE, number * SAMPLE);
                 // Between kernels there are pauses.
                 let busy = within(a, b, &|state, _| if state.is_idle() { 0.0 } else { 0.9 });
                 BusySample {
@@ -297,7 +306,8 @@ impl Run {
                     ratio: busy / ((b - a) as f64 / 1e9),
                 }
             };
-            let reading = reading(from, Some(joules), (0..4).map(sample).collect(), &[11, 12]);
+            let samples = from / SAMPLE + 1..=to / SAMPLE;
+            let reading = reading(from, Some(joules), samples.map(sample).collect(), &[11, 12]);
             self.told.push((to, Told::Read(Arc::new(reading))));
             from = to;
         }
@@ -346,9 +356,9 @@ pub(super) fn engine_of(tgid: u32) -> Option<Arc<str>> {
 pub(super) fn give(join: &mut Join, (at, told): &(Nanos, Told)) {
     let engine: Arc<str> = ENGINE.into();
     match told {
-        Told::Arrived(id) => {
+        Told::Arrived(id, streams) => {
             join.arrived(&engine, *id, *at);
-            join.named(*id, &labels("m"), None);
+            join.named(*id, &labels("m"), Some(*streams));
         }
         Told::Chunk(id) => join.chunk(&engine, *id, *at, 1),
         Told::Finished(id, finished) => join.finished(*id, *at, finished),

@@ -11,7 +11,7 @@ mod sweep;
 
 use super::{
     kind::{Kinds, Seen},
-    requests::Requests,
+    requests::{Last, Requests},
     share::GpuState,
 };
 use crate::{
@@ -51,7 +51,7 @@ pub(super) struct Timeline {
     /// The engine tells its steps.
     telling: bool,
     settled: Nanos,
-    last_begin: Nanos,
+    last: Last,
     last_end: Nanos,
     next_id: u64,
     pub(super) segments: VecDeque<Segment>,

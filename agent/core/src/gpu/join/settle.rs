@@ -39,9 +39,14 @@ impl Join {
     /// The oldest reading of a GPU that can be settled, with the engines between which it is divided.
     pub(super) fn due(&mut self, uuid: &Arc<str>, now: Nanos) -> Option<(Pending, Users)> {
         let gpu = self.gpus.get(uuid)?;
-        let at = gpu.pending.front()?.at;
+        let first = gpu.pending.front()?;
+        let at = first.at;
         let forced = gpu.pending.len() > MAX_READINGS;
-        if !forced && at.saturating_add(SETTLE) > now {
+        // The next reading has the sample that spans both; it may not come.
+        let last = gpu.pending.len() < 2;
+        let length = at.saturating_sub(first.reading.since.unwrap_or(at)).min(GONE);
+        let wait = if last { SETTLE.max(2 * length) } else { SETTLE };
+        if !forced && at.saturating_add(wait) > now {
             return None;
         }
         let instances: Vec<&Gpu> = self
@@ -106,6 +111,11 @@ impl Join {
             to: pending.at,
             joules,
             busy: &pending.reading.busy,
+            next: gpu
+                .pending
+                .front()
+                .filter(|next| next.reading.since == Some(pending.at))
+                .and_then(|next| next.reading.busy.first().copied()),
             strangers: pending.strangers,
             floor: gpu.floor,
         };

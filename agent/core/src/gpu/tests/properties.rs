@@ -49,7 +49,7 @@ proptest! {
         let straight = Sums::of(&feed(&run.told, |_| 0));
         // What one connection shows comes in order; all else comes as it likes.
         let source = |index: usize| match &run.told[index].1 {
-            Told::Arrived(id) | Told::Chunk(id) | Told::Finished(id, _) => *id as usize,
+            Told::Arrived(id, _) | Told::Chunk(id) | Told::Finished(id, _) => *id as usize,
             _ => index,
         };
         let shuffled = Sums::of(&feed(&run.told, |index| delays[source(index) % delays.len()]));
@@ -79,7 +79,7 @@ proptest! {
         for (what, at, length, id, count) in events {
             let (from, at) = (at.saturating_sub(length) * MS, at * MS);
             let told = match what {
-                0 => Told::Arrived(id),
+                0 => Told::Arrived(id, count % 2 > 0),
                 1 => Told::Chunk(id),
                 2 => Told::Finished(id, simulator::finished(id, from, at, u64::from(count))),
                 3 => Told::Burst(CudaBurst {

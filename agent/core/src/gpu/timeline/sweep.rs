@@ -3,10 +3,13 @@
 //! Owns: which step is told where several overlap, and whether requests wait where none runs. Refuses: finding the steps
 //! (`timeline`).
 
-use super::{Cluster, QUEUED_AFTER, Segment, Timeline, Told, idle};
+use super::{Cluster, QUEUED_AFTER, Segment, Timeline, Told, WRITTEN, idle};
 use crate::{
     Nanos,
-    gpu::{requests::Requests, share::GpuState},
+    gpu::{
+        requests::{Begun, Requests},
+        share::GpuState,
+    },
     observation::StepKind,
 };
 
@@ -19,6 +22,9 @@ impl Timeline {
         edges.extend(self.loads.iter().map(|load| load.0));
         edges.extend(self.since);
         edges.extend(requests.queue_edges(QUEUED_AFTER));
+        let steps = self.begun(requests);
+        edges.extend(steps.iter().map(|step| step.doubt));
+        let mut steps = steps.into_iter().peekable();
         edges.retain(|edge| (from..=to).contains(edge));
         edges.sort_unstable();
         edges.dedup();
@@ -41,14 +47,9 @@ impl Timeline {
             }
             told.retain(|at| self.told.get(*at).is_some_and(|item| item.end > from));
             clusters.retain(|at| self.clusters.get(*at).is_some_and(|item| item.end > from));
-            let begun = told.iter().filter_map(|at| self.told.get(*at)).map(|t| t.start);
-            let begun = begun.chain(
-                clusters
-                    .iter()
-                    .filter_map(|at| self.clusters.get(*at))
-                    .map(|c| c.begin),
-            );
-            self.last_begin = begun.fold(self.last_begin, Nanos::max);
+            while let Some(step) = steps.next_if(|step| step.begin <= from) {
+                self.last.add(&step);
+            }
             let segment = self.segment(from, to, (&told, &clusters), requests);
             match self.segments.back_mut() {
                 Some(last)
@@ -122,10 +123,46 @@ impl Timeline {
         before.or_else(|| self.told.iter().filter(within).find(|told| told.start >= at))
     }
 
+    /// All steps, by their begin.
+    fn begun(&self, requests: &Requests) -> Vec<Begun> {
+        let told = self.told.iter().map(|told| (told.start, told.end, told.kind));
+        // What a told step is beside is no step by itself, and its kind is not known.
+        let kind = |cluster: &Cluster| {
+            if self.telling {
+                Some(StepKind::Decode)
+            } else {
+                cluster.kind
+            }
+        };
+        let clusters = self.clusters.iter().map(|c| (c.begin, c.end, kind(c)));
+        let mut steps: Vec<(Nanos, Nanos, Option<StepKind>)> = told.chain(clusters).collect();
+        steps.sort_unstable_by_key(|(begin, end, _)| (*begin, *end));
+        let firsts = requests.firsts();
+        let begun = steps.iter().enumerate().map(|(index, (begin, end, kind))| {
+            let may_read = *kind != Some(StepKind::Decode);
+            // Whose prompt it read shows by the first tokens that it gave.
+            let next = steps.get(index + 1).map_or(Nanos::MAX, |next| next.1);
+            let until = next.min(end.saturating_add(WRITTEN));
+            let last = firsts.partition_point(|first| *first < until).checked_sub(1);
+            let last = last.and_then(|last| firsts.get(last)).copied();
+            Begun {
+                begin: *begin,
+                may_read,
+                gave: last.filter(|first| may_read && first >= end),
+                doubt: if may_read {
+                    end.saturating_add(QUEUED_AFTER)
+                } else {
+                    0
+                },
+            }
+        });
+        begun.collect()
+    }
+
     /// Whether requests waited at `at`, when no step ran.
     fn is_queued(&self, at: Nanos, requests: &Requests) -> bool {
         let waiting = self.loads.iter().rev().find(|load| load.0 <= at);
         let told = waiting.is_some_and(|load| load.1 > 0) && requests.any_in_flight(at);
-        told || requests.any_arrived(self.last_begin, at.saturating_sub(QUEUED_AFTER), at)
+        told || requests.any_waits(&self.last, at.saturating_sub(QUEUED_AFTER), at)
     }
 }
