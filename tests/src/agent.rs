@@ -49,6 +49,8 @@ pub struct Record {
     pub request_bytes: u64,
     pub response_bytes: u64,
     pub sources: Sources,
+    pub energy_j: Option<f64>,
+    pub gpu_alloc_failures: Option<u64>,
     pub incomplete: Vec<String>,
     pub diagnosis: Option<Diagnosis>,
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod engines;
+mod join;
 mod trouble;
 mod values;
 
@@ -41,6 +42,11 @@ fn bench(gpus: Vec<Gpu>, arguments: &[&str]) -> Bench {
 fn bench_with(script: Script, arguments: &[&str]) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let gpus = Gpus::start(folder.path(), script).unwrap();
+    bench_on(gpus, folder, arguments)
+}
+
+/// The agent on GPUs that are there, its files in `folder`.
+fn bench_on(gpus: Gpus, folder: tempfile::TempDir, arguments: &[&str]) -> Bench {
     let library = format!("gpu.nvml_library={}", gpus.nvml().display());
     let mut all = vec![
         "--set",

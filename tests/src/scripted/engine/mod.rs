@@ -35,6 +35,10 @@ pub struct GpuWork {
     pub prefill_us: u64,
     /// Microseconds that a decode step takes which it is in; a step takes as long as the slowest of its requests.
     pub decode_us: u64,
+    /// Allocations of 4 KiB before its prefill, each given back at once; those that fail harm nothing.
+    pub allocations: u32,
+    /// Microseconds for which the scheduler thinks before it starts this request, beside [`Settings::think_us`].
+    pub think_us: u64,
 }
 
 impl Default for GpuWork {
@@ -44,6 +48,8 @@ impl Default for GpuWork {
             prefill_launches: 8,
             prefill_us: 10_000,
             decode_us: 2_000,
+            allocations: 0,
+            think_us: 0,
         }
     }
 }
@@ -185,9 +191,12 @@ impl Scheduler {
 
     /// Starts the next request and prefills it, or decodes a token of each that runs.
     fn step(&mut self) -> Result<()> {
-        if self.running.len() < self.settings.max_running && !self.waiting.is_empty() {
-            if self.settings.think_us > 0 {
-                thread::sleep(Duration::from_micros(self.settings.think_us));
+        if self.running.len() < self.settings.max_running
+            && let Some(next) = self.waiting.front()
+        {
+            let think_us = self.settings.think_us + next.work.think_us;
+            if think_us > 0 {
+                thread::sleep(Duration::from_micros(think_us));
             }
             if let Some(job) = self.waiting.pop_front() {
                 self.prefill(job)?;
@@ -206,6 +215,9 @@ impl Scheduler {
     fn prefill(&mut self, mut job: Job) -> Result<()> {
         if job.tell.send(Told::Started(monotonic_ns())).is_err() {
             return Ok(());
+        }
+        for _ in 0..job.work.allocations {
+            self.gpu.allocate();
         }
         for _ in 0..job.work.prefill_bursts.max(1) {
             let along = if self.settings.mixed {
@@ -323,6 +335,18 @@ impl Gpu {
         };
         anyhow::ensure!(code == 0, "a launch returned {code}");
         Ok(())
+    }
+
+    /// Allocates memory for a moment, if there is any.
+    fn allocate(&self) {
+        let mut pointer = 0;
+        if self.by_runtime {
+            if (self.api.runtime.cudaMalloc)(&raw mut pointer, 4096) == 0 {
+                (self.api.runtime.cudaFree)(pointer);
+            }
+        } else if (self.api.driver.cuMemAlloc_v2)(&raw mut pointer, 4096) == 0 {
+            (self.api.driver.cuMemFree_v2)(pointer);
+        }
     }
 
     /// Launches a graph that takes `microseconds`.
