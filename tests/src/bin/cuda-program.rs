@@ -1,7 +1,7 @@
 //! Makes stated numbers of CUDA calls on the stand-in libraries, and tells what it made.
 //!
-//! Owns: threads, and when to begin. It prints one line when it has loaded the libraries, begins when it reads a line,
-//! prints what it made, and ends when its input does. Refuses: how calls are made (`infertap_tests::gpu::calls`).
+//! Owns: threads, and when to begin. It prints one line when it is ready, makes calls for each line that it reads, prints
+//! what it made, and ends when its input does. Refuses: how calls are made (`infertap_tests::gpu::calls`).
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -13,6 +13,7 @@ use infertap_tests::gpu::{
 use std::{
     io::{BufRead, Write, stdin, stdout},
     path::PathBuf,
+    process::Command,
     thread,
 };
 
@@ -22,30 +23,46 @@ struct Args {
     /// Folder of libcuda.so.1 and libcudart.so.12
     #[arg(long)]
     drivers: PathBuf,
+    /// By the functions for per-thread default streams
+    #[arg(long)]
+    per_thread: bool,
+    /// Streams of each thread; 0: the default stream
+    #[arg(long, default_value_t = 1)]
+    streams: usize,
+    /// Microseconds that a kernel takes
+    #[arg(long, default_value_t = 0)]
+    kernel_us: u64,
+    /// Begin at once, and end at once
+    #[arg(long)]
+    alone: bool,
+    /// Load the libraries when the first line comes
+    #[arg(long)]
+    late: bool,
+    /// Be the parent of another such program, which makes the calls, and wait for its end and that of the input
+    #[arg(long)]
+    parent: bool,
+    #[command(flatten)]
+    orders: Orders,
+}
+
+/// What to make: from the command line when the line that comes is empty or `go`, else from the line.
+#[derive(Debug, Parser)]
+struct Orders {
     /// Calls to make, in this order: KIND=COUNT, by each thread
     #[arg(long = "make", value_parser = order)]
     make: Vec<(Kind, u64)>,
     /// By the driver's API, the runtime's, or by turns
     #[arg(long, value_enum, default_value = "driver")]
     by: By,
-    /// By the functions for per-thread default streams
-    #[arg(long)]
-    per_thread: bool,
-    /// Threads
+    /// Threads; one alone keeps its memory from one line to the next
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Streams of each; 0: the default stream
-    #[arg(long, default_value_t = 1)]
-    streams: usize,
-    /// Microseconds that a kernel takes
-    #[arg(long, default_value_t = 0)]
-    kernel_us: u64,
     /// Bytes of each allocation and copy
     #[arg(long, default_value_t = 4096)]
     bytes: usize,
-    /// Begin at once, and end at once
+    /// End right after the last call, without a word
     #[arg(long)]
-    alone: bool,
+    exit: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -63,44 +80,100 @@ fn order(text: &str) -> Result<(Kind, u64), String> {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let api = Api::load(&args.drivers, args.per_thread)?;
+    if args.parent {
+        return parent();
+    }
+    let mut program = None;
+    if !args.late {
+        program = Some(Program::load(&args)?);
+    }
+    if args.alone {
+        let program = program.context("--alone and --late do not go together")?;
+        return say(&serde_json::to_value(program.first(&args)?)?);
+    }
+    say(&serde_json::json!({"ready": std::process::id()}))?;
     let mut input = stdin().lock();
     let mut line = String::new();
-    if !args.alone {
-        say(&serde_json::json!({"ready": std::process::id()}))?;
-        input.read_line(&mut line)?;
+    while input.read_line(&mut line)? > 0 {
+        let program = match &mut program {
+            Some(program) => program,
+            none => none.insert(Program::load(&args)?),
+        };
+        let words = std::iter::once("line").chain(line.split_whitespace());
+        let report = match line.trim() {
+            "" | "go" => program.make(&args, &args.orders)?,
+            _ => program.make(&args, &Orders::try_parse_from(words)?)?,
+        };
+        say(&serde_json::to_value(report)?)?;
+        line.clear();
     }
-    let counts = thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads)
-            .map(|_| scope.spawn(|| make(&api, &args)))
-            .collect();
-        let each = threads
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread failed"))?);
-        each.collect::<Result<Vec<Counts>>>()
-    })?;
-    let mut report = Report {
-        entered: api.entered(),
-        ..Report::default()
-    };
-    for (kind, made) in counts.into_iter().flatten() {
-        let sum = report.made.entry(kind).or_default();
-        sum.calls += made.calls;
-        sum.bytes += made.bytes;
-        sum.failures += made.failures;
-    }
-    say(&serde_json::to_value(&report)?)?;
-    while !args.alone && input.read_line(&mut line)? > 0 {}
     Ok(())
 }
 
-fn make(api: &Api, args: &Args) -> Result<Counts> {
-    let mut caller = Caller::new(api, args.streams, args.kernel_us, args.bytes)?;
+/// The libraries, and the one thread's calls so far.
+struct Program {
+    api: &'static Api,
+    caller: Caller<'static>,
+}
+
+impl Program {
+    fn load(args: &Args) -> Result<Program> {
+        let api: &Api = Box::leak(Box::new(Api::load(&args.drivers, args.per_thread)?));
+        let caller = Caller::new(api, args.streams, args.kernel_us, args.orders.bytes)?;
+        Ok(Program { api, caller })
+    }
+
+    fn first(mut self, args: &Args) -> Result<Report> {
+        self.make(args, &args.orders)
+    }
+
+    /// Makes what is ordered, and tells it.
+    fn make(&mut self, args: &Args, orders: &Orders) -> Result<Report> {
+        let counts = if orders.threads == 1 {
+            self.caller.set_bytes(orders.bytes);
+            make(&mut self.caller, orders);
+            vec![std::mem::take(&mut self.caller.counts)]
+        } else {
+            self.threads(args, orders)?
+        };
+        if orders.exit {
+            std::process::exit(0);
+        }
+        let mut report = Report {
+            entered: self.api.entered(),
+            ..Report::default()
+        };
+        for (kind, made) in counts.into_iter().flatten() {
+            let sum = report.made.entry(kind).or_default();
+            sum.calls += made.calls;
+            sum.bytes += made.bytes;
+            sum.failures += made.failures;
+        }
+        Ok(report)
+    }
+
+    fn threads(&self, args: &Args, orders: &Orders) -> Result<Vec<Counts>> {
+        let one = || {
+            let mut caller = Caller::new(self.api, args.streams, args.kernel_us, orders.bytes)?;
+            make(&mut caller, orders);
+            Ok(caller.counts)
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..orders.threads).map(|_| scope.spawn(one)).collect();
+            let each = threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread failed"))?);
+            each.collect()
+        })
+    }
+}
+
+fn make(caller: &mut Caller<'_>, orders: &Orders) {
     let mut turn = 0u64;
-    for (kind, count) in &args.make {
+    for (kind, count) in &orders.make {
         for _ in 0..*count {
             turn += 1;
-            let by_runtime = match args.by {
+            let by_runtime = match orders.by {
                 By::Driver => false,
                 By::Runtime => true,
                 By::Mixed => turn.is_multiple_of(2),
@@ -108,7 +181,19 @@ fn make(api: &Api, args: &Args) -> Result<Counts> {
             caller.make(*kind, by_runtime);
         }
     }
-    Ok(caller.counts)
+}
+
+/// Starts another such program in its place, with its input and output, waits for its end and then for the end of the input.
+fn parent() -> Result<()> {
+    let own = std::env::args_os().skip(1).filter(|word| word != "--parent");
+    // By this path its name is another: rules that find the parent by its name do not find the child.
+    let status = Command::new("/proc/self/exe")
+        .args(own)
+        .status()
+        .context("can't start the child")?;
+    anyhow::ensure!(status.success(), "the child ended with {status}");
+    std::io::copy(&mut stdin().lock(), &mut std::io::sink())?;
+    Ok(())
 }
 
 fn say(what: &serde_json::Value) -> Result<()> {

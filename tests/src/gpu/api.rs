@@ -1,6 +1,6 @@
 //! CUDA's driver and runtime APIs, loaded from the stand-in libraries as a program loads the real ones.
 //!
-//! Owns: finding the functions. Refuses: what to call (`calls`, the scripted engine).
+//! Owns: finding the functions, the structures that they take. Refuses: what to call (`calls`, the scripted engine).
 
 use super::{CUDA, CUDART};
 use anyhow::{Context, Result, ensure};
@@ -63,6 +63,23 @@ pub struct LaunchConfig {
     pub attributes: usize,
     /// How many.
     pub attribute_count: u32,
+}
+
+/// `CUDA_MEMCPY2D` of three rows between two kinds of memory: 1 is the host's, 2 a device's.
+pub(super) fn rows(from: u64, to: u64, bytes: usize) -> [u64; 16] {
+    let mut copy = [0; 16];
+    (copy[2], copy[9]) = (from, to);
+    (copy[6], copy[13]) = (bytes as u64, bytes as u64);
+    (copy[14], copy[15]) = (bytes as u64, 3);
+    copy
+}
+
+/// `CUDA_MEMCPY3D` of two planes of three rows from a device's memory to the host's.
+pub(super) fn planes(bytes: usize) -> [u64; 25] {
+    let mut copy = [0; 25];
+    (copy[4], copy[15]) = (2, 1);
+    (copy[22], copy[23], copy[24]) = (bytes as u64, 3, 2);
+    copy
 }
 
 macro_rules! api {
@@ -135,6 +152,7 @@ api! {
         cuMemcpyPeerAsync(u64, usize, u64, usize, usize, usize) | "_ptsz";
         cuMemcpy2D_v2(*const [u64; 16]) | "_ptds";
         cuMemcpy2DAsync_v2(*const [u64; 16], usize) | "_ptsz";
+        cuMemcpy3DAsync_v2(*const [u64; 25], usize) | "_ptsz";
     }
 }
 
@@ -168,6 +186,7 @@ api! {
         cudaFreeAsync(u64, usize) | "_ptsz";
         cudaMemcpy(u64, u64, usize, u32) | "_ptds";
         cudaMemcpyAsync(u64, u64, usize, u32, usize) | "_ptsz";
+        cudaMemcpyToSymbol(u64, u64, usize, usize, u32);
         cudaMemcpyPeer(u64, i32, u64, i32, usize);
         cudaMemcpyPeerAsync(u64, i32, u64, i32, usize, usize);
         cudaMemcpy2D(u64, usize, u64, usize, usize, usize, u32) | "_ptds";

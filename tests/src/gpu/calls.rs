@@ -2,7 +2,7 @@
 //!
 //! Owns: how each is made, and the count of what was made. Refuses: how many (`cuda-program`).
 
-use super::api::{Api, Dim3, LaunchConfig};
+use super::api::{Api, Dim3, LaunchConfig, planes, rows};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, ptr};
 
@@ -23,10 +23,16 @@ pub enum Kind {
     AllocPitch,
     Free,
     FreeAsync,
+    /// Of an address at which nothing was allocated: it fails.
+    FreeUnknown,
     /// Physical memory, created, mapped.
     Map,
     /// Unmapped, released.
     Unmap,
+    /// Physical memory, created, mapped, and released at once, which its mapping outlives.
+    MapOnly,
+    /// Unmapped, which is the end of what was released before.
+    UnmapOnly,
     HostToDevice,
     HostToDeviceAsync,
     DeviceToHost,
@@ -41,6 +47,10 @@ pub enum Kind {
     Copy2d,
     /// From the device to the host, in rows.
     Copy2dAsync,
+    /// From the device to the host, in planes of rows; the driver's alone.
+    Copy3dAsync,
+    /// From the host to a variable on the device; the runtime's alone.
+    ToSymbol,
     StreamSynchronize,
     EventSynchronize,
     ContextSynchronize,
@@ -82,6 +92,7 @@ pub struct Caller<'a> {
 const HOST: usize = 0x4000;
 const DEVICE_ADDRESS: u64 = 0x7000_0000_0000;
 const HOST_ADDRESS: u64 = 0x5000_0000_0000;
+const NOWHERE: u64 = 0x4_2000;
 
 impl<'a> Caller<'a> {
     /// Makes streams, a kernel and a graph. With no streams it uses the default one.
@@ -101,6 +112,11 @@ impl<'a> Caller<'a> {
             made: 0,
             counts: Counts::new(),
         })
+    }
+
+    /// Bytes of allocations and copies from now on.
+    pub fn set_bytes(&mut self, bytes: usize) {
+        self.bytes = bytes;
     }
 
     /// Makes one call, by the runtime or by the driver; the driver makes those that the runtime does not have. Its
@@ -208,20 +224,28 @@ impl<'a> Caller<'a> {
             }
             Kind::Free => done((cuda.cuMemFree_v2)(self.held.pop().unwrap_or(0))),
             Kind::FreeAsync => done((cuda.cuMemFreeAsync)(self.held.pop().unwrap_or(0), stream)),
-            Kind::Map => {
+            Kind::FreeUnknown => done((cuda.cuMemFree_v2)(NOWHERE)),
+            Kind::Map | Kind::MapOnly => {
                 let mut handle = 0;
                 let mut code = (cuda.cuMemCreate)(&raw mut handle, bytes, ptr::null(), 0);
                 if code == 0 {
                     code = (cuda.cuMemAddressReserve)(place, bytes, 0, 0, 0)
                         | (cuda.cuMemMap)(pointer, bytes, 0, handle, 0);
+                    if kind == Kind::MapOnly {
+                        code |= (cuda.cuMemRelease)(handle);
+                    }
                     self.mapped.push((pointer, handle));
                 }
                 copied(code)
             }
-            Kind::Unmap => match self.mapped.pop() {
+            Kind::Unmap | Kind::UnmapOnly => match self.mapped.pop() {
                 None => done(1),
                 Some((pointer, handle)) => {
-                    done((cuda.cuMemUnmap)(pointer, bytes) | (cuda.cuMemRelease)(handle))
+                    let mut code = (cuda.cuMemUnmap)(pointer, bytes);
+                    if kind == Kind::Unmap {
+                        code |= (cuda.cuMemRelease)(handle);
+                    }
+                    done(code)
                 }
             },
             Kind::HostToDevice => copied((cuda.cuMemcpyHtoD_v2)(DEVICE_ADDRESS, HOST_ADDRESS, bytes)),
@@ -258,6 +282,8 @@ impl<'a> Caller<'a> {
             )),
             Kind::Copy2d => ((cuda.cuMemcpy2D_v2)(&rows(1, 2, bytes)), bytes * 3),
             Kind::Copy2dAsync => ((cuda.cuMemcpy2DAsync_v2)(&rows(2, 1, bytes), stream), bytes * 3),
+            Kind::Copy3dAsync => ((cuda.cuMemcpy3DAsync_v2)(&planes(bytes), stream), bytes * 6),
+            Kind::ToSymbol => self.by_runtime(kind, stream),
             Kind::StreamSynchronize => done((cuda.cuStreamSynchronize)(stream)),
             Kind::EventSynchronize => {
                 (cuda.cuEventRecord)(self.event, stream);
@@ -358,6 +384,14 @@ impl<'a> Caller<'a> {
                 (cuda.cudaMemcpy2DAsync)(HOST_ADDRESS, bytes, DEVICE_ADDRESS, bytes, bytes, 3, 2, stream),
                 bytes * 3,
             ),
+            Kind::ToSymbol => copied((cuda.cudaMemcpyToSymbol)(
+                DEVICE_ADDRESS,
+                HOST_ADDRESS,
+                bytes,
+                0,
+                1,
+            )),
+            Kind::FreeUnknown => done((cuda.cudaFree)(NOWHERE)),
             Kind::StreamSynchronize => done((cuda.cudaStreamSynchronize)(stream)),
             Kind::EventSynchronize => {
                 (cuda.cudaEventRecord)(self.event, stream);
@@ -365,16 +399,9 @@ impl<'a> Caller<'a> {
             }
             Kind::ContextSynchronize => done((cuda.cudaDeviceSynchronize)()),
             Kind::EventQuery => done((cuda.cudaEventQuery)(self.event)),
-            Kind::Map | Kind::Unmap => self.by_driver(kind, stream),
+            Kind::Map | Kind::Unmap | Kind::MapOnly | Kind::UnmapOnly | Kind::Copy3dAsync => {
+                self.by_driver(kind, stream)
+            }
         }
     }
-}
-
-/// `CUDA_MEMCPY2D` of three rows between two kinds of memory: 1 is the host's, 2 a device's.
-fn rows(from: u64, to: u64, bytes: usize) -> [u64; 16] {
-    let mut copy = [0; 16];
-    (copy[2], copy[9]) = (from, to);
-    (copy[6], copy[13]) = (bytes as u64, bytes as u64);
-    (copy[14], copy[15]) = (bytes as u64, 3);
-    copy
 }

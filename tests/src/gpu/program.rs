@@ -10,7 +10,11 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
 };
+
+/// How long its end is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the program made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +26,7 @@ pub struct Report {
     pub entered: [u64; 3],
 }
 
-/// A program that has loaded the libraries and waits. Ends when dropped.
+/// A program that is ready, and waits. Ends when dropped.
 #[derive(Debug)]
 pub struct CudaProgram {
     child: Child,
@@ -62,10 +66,30 @@ impl CudaProgram {
 
     /// Lets it make its calls; what it made. The program stays until it is dropped.
     pub fn run(&mut self) -> Result<Report> {
-        self.input
-            .write_all(b"go\n")
-            .context("the CUDA program reads nothing")?;
+        self.order("go")
+    }
+
+    /// Lets it make these calls, in the words of its command line; what it made.
+    pub fn order(&mut self, orders: &str) -> Result<Report> {
+        self.tell(orders)?;
         Ok(serde_json::from_str(&self.line()?)?)
+    }
+
+    /// Tells it what to make, without waiting for what it made.
+    pub fn tell(&mut self, orders: &str) -> Result<()> {
+        let line = format!("{orders}\n");
+        let told = self.input.write_all(line.as_bytes());
+        told.context("the CUDA program reads nothing")
+    }
+
+    /// Waits until it has ended by itself; an error after ten seconds.
+    pub fn wait_end(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        while self.child.ended().is_none() {
+            anyhow::ensure!(begun.elapsed() < PATIENCE, "the CUDA program does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn line(&mut self) -> Result<String> {

@@ -1,124 +1,93 @@
-//! The agent, as root, on CUDA calls: a driver and runtimes with CUDA's functions and arguments, made of C here, and a
-//! program that makes known numbers of calls. What is counted equals what was called, whichever way it went.
+//! The agent, as root, on CUDA calls: the stand-in driver and runtime, and a program that makes known numbers of calls on
+//! them. What is counted equals what was called, whichever way it went.
 //!
-//! Run by `cargo xtask test`, which builds the agent; needs a C compiler.
+//! Run by `cargo xtask test`, which builds the agent.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-use infertap_tests::{agent::Agent, agent::Start, exposition::Exposition};
+mod ends;
+mod memory;
+
+use infertap_tests::{
+    agent::{Agent, Start},
+    exposition::Exposition,
+    gpu::{
+        Cuda, Drivers, RuntimeCalls,
+        calls::{Counts, Kind},
+        program::{CudaProgram, Report},
+    },
+};
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    fs,
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::LazyLock,
+    thread,
     time::{Duration, Instant},
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+const MILLION: u64 = 1_000_000;
+/// Both ways of a runtime to the driver.
+const WAYS: [RuntimeCalls; 2] = [RuntimeCalls::Exported, RuntimeCalls::ProcAddress];
 
-/// Compiles what a test needs into `folder`.
-fn compile(folder: &Path) {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live_cuda");
-    let gcc = |output: &str, source: &str, more: &[&str]| {
-        let mut command = Command::new("gcc");
-        // Functions that do the same must not become one.
-        command
-            .args(["-O2", "-fno-ipa-icf", "-w", "-o"])
-            .arg(folder.join(output));
-        command.arg(sources.join(source)).args(more).current_dir(folder);
-        assert!(command.status().expect("gcc is needed").success(), "{source}");
-    };
-    let library = ["-fPIC", "-shared"];
-    gcc(
-        "libcuda.so.1",
-        "driver.c",
-        &[&library[..], &["-Wl,-soname,libcuda.so.1"]].concat(),
-    );
-    gcc(
-        "libcudart.so.12",
-        "runtime.c",
-        &[&library[..], &["./libcuda.so.1"]].concat(),
-    );
-    gcc(
-        "libcudart-behind.so.12",
-        "runtime.c",
-        &[&library[..], &["-DBYPASS", "./libcuda.so.1"]].concat(),
-    );
-    gcc("program", "program.c", &["-ldl", "-lpthread"]);
-}
-
-/// The program, which does what it is told.
-struct Program {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(folder: &Path) -> Program {
-        let mut child = Command::new(folder.join("program"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .env("LD_LIBRARY_PATH", folder)
-            .spawn()
-            .unwrap();
-        Program {
-            input: child.stdin.take(),
-            output: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        }
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
-        let mut answer = String::new();
-        self.output.read_line(&mut answer).unwrap();
-        assert_eq!(answer.trim(), "done", "{line}");
-    }
-
-    fn call(&mut self, name: &str, count: u64, bytes: u64) {
-        self.tell(&format!("call {name} {count} {bytes}"));
-    }
-
-    /// Lets it end by itself.
-    fn end(&mut self) {
-        self.input = None;
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// An agent that counts the calls of a program with this runtime.
-struct Scene {
+/// One agent for all tests: the kernel takes many seconds to detach from all of CUDA's functions, at an agent's end.
+struct Bench {
     agent: Agent,
-    program: Program,
+    drivers: Drivers,
+    /// Has the libraries mapped, so that they stay attached to from one test to the next.
+    _keeper: CudaProgram,
+}
+
+static BENCH: LazyLock<Bench> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live_cuda");
+    let _ = fs::remove_dir_all(&folder);
+    let drivers = Drivers::install(&folder.join("drivers")).unwrap();
+    let arguments = ["--comm", "cuda-program", "--comm", "scripted-server"];
+    let agent = Agent::start(&Start::for_test(&folder, &arguments).unwrap()).unwrap();
+    let keeper = CudaProgram::start(program(), &folder, &drivers, &Cuda::default(), &[]).unwrap();
+    Bench {
+        agent,
+        drivers,
+        _keeper: keeper,
+    }
+});
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_cuda-program"))
+}
+
+/// A program whose calls the agent counts.
+struct Scene {
+    program: CudaProgram,
     engine: String,
+    /// What the program says that it made.
+    made: Counts,
     _folder: tempfile::TempDir,
 }
 
 impl Scene {
-    fn new(runtime: &str) -> Scene {
+    fn new(runtime: RuntimeCalls, arguments: &[&str]) -> Scene {
+        let settings = Cuda {
+            runtime,
+            ..Cuda::default()
+        };
+        Scene::with(&BENCH.drivers, &settings, arguments)
+    }
+
+    fn with(drivers: &Drivers, settings: &Cuda, arguments: &[&str]) -> Scene {
+        let bench = &*BENCH;
         let folder = tempfile::tempdir().unwrap();
-        compile(folder.path());
-        let mut program = Program::start(folder.path());
-        let pid = program.child.id();
-        let agent =
-            Agent::start(&Start::for_test(folder.path(), &["--pid", &pid.to_string()]).unwrap()).unwrap();
-        let engine = agent.wait_watching(pid, Duration::from_secs(10)).unwrap();
-        // Loaded after the agent came, as by an engine that starts.
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        program.tell(&format!("load {} {}", path("libcuda.so.1"), path(runtime)));
-        let scene = Scene {
-            agent,
+        let all = [&["--late"], arguments].concat();
+        let program = CudaProgram::start(program(), folder.path(), drivers, settings, &all).unwrap();
+        let engine = bench.agent.wait_watching(program.pid(), PATIENCE).unwrap();
+        let mut scene = Scene {
             program,
             engine,
+            made: Counts::new(),
             _folder: folder,
         };
+        // The libraries are loaded after the agent came, as by an engine that starts.
+        scene.make("go");
         scene.wait("its coverage", |metrics| {
             let labels = [("engine", scene.engine.as_str()), ("aspect", "cuda")];
             metrics.sum("infertap_engine_coverage", &labels) > 0.5
@@ -126,10 +95,31 @@ impl Scene {
         scene
     }
 
+    /// What the API tells of the engine.
+    fn api(&self) -> serde_json::Value {
+        let engines = BENCH.agent.engines().unwrap();
+        let mut all = engines["engines"].as_array().unwrap().iter();
+        all.find(|engine| engine["id"] == self.engine.as_str())
+            .unwrap()
+            .clone()
+    }
+
+    /// Lets the program make calls.
+    fn make(&mut self, orders: &str) -> Report {
+        let report = self.program.order(orders).unwrap();
+        for (kind, made) in &report.made {
+            let sum = self.made.entry(*kind).or_default();
+            sum.calls += made.calls;
+            sum.bytes += made.bytes;
+            sum.failures += made.failures;
+        }
+        report
+    }
+
     fn wait(&self, what: &str, is: impl Fn(&Exposition) -> bool) {
         let start = Instant::now();
         loop {
-            let metrics = self.agent.metrics().unwrap();
+            let metrics = BENCH.agent.metrics().unwrap();
             if is(&metrics) {
                 return;
             }
@@ -137,13 +127,13 @@ impl Scene {
                 start.elapsed() < PATIENCE,
                 "{what} does not come: {:?}\n{}",
                 self.counts(&metrics),
-                self.agent.log_tail()
+                BENCH.agent.log_tail()
             );
-            std::thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50));
         }
     }
 
-    fn counts(&self, metrics: &Exposition) -> Counts {
+    fn counts(&self, metrics: &Exposition) -> Told {
         let of = |name: &str, labels: &[(&str, &str)]| {
             let labels = [&[("engine", self.engine.as_str())], labels].concat();
             metrics.sum(name, &labels).round() as u64
@@ -156,7 +146,7 @@ impl Scene {
             "unknown",
         ];
         let copies = |name| directions.map(|direction| of(name, &[("direction", direction)]));
-        Counts {
+        Told {
             kernels: of("cuda_kernel_launches_total", &[]),
             graphs: of("cuda_graph_launches_total", &[]),
             copies: copies("cuda_memcpy_total"),
@@ -169,23 +159,28 @@ impl Scene {
     }
 
     /// Waits for the counts, and for a moment longer, so that a surplus shows too.
-    fn expect(&self, expected: &Counts) -> Exposition {
+    fn expect(&self, expected: &Told) -> Exposition {
         let start = Instant::now();
-        while self.counts(&self.agent.metrics().unwrap()) != *expected && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(50));
+        while self.counts(&BENCH.agent.metrics().unwrap()) != *expected && start.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(50));
         }
-        std::thread::sleep(Duration::from_millis(1500));
-        let metrics = self.agent.metrics().unwrap();
-        assert_eq!(self.counts(&metrics), *expected, "{}", self.agent.log_tail());
+        thread::sleep(Duration::from_millis(1200));
+        let metrics = BENCH.agent.metrics().unwrap();
+        assert_eq!(self.counts(&metrics), *expected, "{}", BENCH.agent.log_tail());
         let dropped = metrics.sum("infertap_events_dropped_total", &[]);
         assert!(dropped.abs() < 0.5, "{dropped} events were dropped");
         metrics
+    }
+
+    /// As [`Scene::expect`], of all that the program made, with `held` bytes not given back.
+    fn expect_made(&self, held: u64) -> Exposition {
+        self.expect(&Told::of(&self.made, held))
     }
 }
 
 /// What is counted. Copies in the order: to the device, from it, within it, between two, unknown.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Counts {
+struct Told {
     kernels: u64,
     graphs: u64,
     copies: [u64; 5],
@@ -196,212 +191,197 @@ struct Counts {
     syncs: u64,
 }
 
-const MILLION: u64 = 1_000_000;
-const MIB: u64 = 1 << 20;
-/// More than the driver has.
-const TOO_MUCH: u64 = 1 << 41;
+impl Told {
+    /// What should be told of what was made.
+    fn of(made: &Counts, held: u64) -> Told {
+        let mut told = Told {
+            held,
+            ..Told::default()
+        };
+        for (kind, made) in made {
+            let direction = match kind {
+                Kind::Launch | Kind::LaunchCooperative | Kind::LaunchEx => {
+                    told.kernels += made.calls;
+                    continue;
+                }
+                Kind::Graph => {
+                    told.graphs += made.calls;
+                    continue;
+                }
+                Kind::Alloc
+                | Kind::AllocAsync
+                | Kind::AllocFromPool
+                | Kind::AllocManaged
+                | Kind::AllocPitch
+                | Kind::Map
+                | Kind::MapOnly => {
+                    told.allocations += made.calls - made.failures;
+                    told.failures += made.failures;
+                    continue;
+                }
+                Kind::StreamSynchronize | Kind::EventSynchronize | Kind::ContextSynchronize => {
+                    told.syncs += made.calls;
+                    continue;
+                }
+                Kind::Free
+                | Kind::FreeAsync
+                | Kind::FreeUnknown
+                | Kind::Unmap
+                | Kind::UnmapOnly
+                | Kind::EventQuery => continue,
+                Kind::HostToDevice | Kind::HostToDeviceAsync | Kind::Copy2d | Kind::ToSymbol => 0,
+                Kind::DeviceToHost | Kind::DeviceToHostAsync | Kind::Copy2dAsync | Kind::Copy3dAsync => 1,
+                Kind::DeviceToDevice | Kind::DeviceToDeviceAsync => 2,
+                Kind::Peer | Kind::PeerAsync => 3,
+                Kind::Copy | Kind::CopyAsync => 4,
+            };
+            told.copies[direction] += made.calls;
+            told.bytes[direction] += made.bytes;
+        }
+        told
+    }
+}
 
-fn events(metrics: &Exposition, kind: &str) -> u64 {
+/// Events of the agent so far.
+fn events(kind: &str) -> u64 {
+    let metrics = BENCH.agent.metrics().unwrap();
     metrics.sum("infertap_events_total", &[("kind", kind)]).round() as u64
 }
 
-#[test]
-fn a_million_launches_of_the_driver_are_a_million() {
-    let mut scene = Scene::new("libcudart.so.12");
-    scene.program.call("driver_launch", MILLION, 0);
-    scene.program.call("driver_launch_ptsz", 1000, 0);
-    scene.program.call("driver_launch_ex", 1000, 0);
-    scene.program.call("driver_graph", 500, 0);
-    scene.expect(&Counts {
-        kernels: MILLION + 2000,
-        graphs: 500,
-        ..Counts::default()
+/// Carries out cases at the same time, each on a program of its own.
+fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, each: impl Fn(T) + Sync) {
+    let each = &each;
+    thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || each(case));
+        }
     });
-    let engines = scene.agent.engines().unwrap();
-    let streams = engines["engines"][0]["cuda"]["streams"].as_array().unwrap();
-    let launches: u64 = streams
-        .iter()
-        .map(|s| s["kernel_launches"].as_u64().unwrap())
-        .sum();
-    assert_eq!(launches, MILLION + 2000, "{engines}");
-    assert_eq!(streams.len(), 4, "three streams and the default one: {engines}");
 }
 
 #[test]
-fn a_million_launches_of_the_runtime_are_a_million_whichever_way_it_enters_the_driver() {
-    for runtime in ["libcudart.so.12", "libcudart-behind.so.12"] {
-        let mut scene = Scene::new(runtime);
-        // In pieces, over the time in which the probes on the runtime go where they are not needed.
+fn launches_of_either_api_are_counted_once_and_by_stream() {
+    let cases = [
+        (WAYS[0], "driver", false),
+        (WAYS[0], "driver", true),
+        (WAYS[0], "runtime", false),
+        (WAYS[1], "runtime", false),
+        (WAYS[1], "runtime", true),
+    ];
+    side_by_side(cases, |(runtime, by, per_thread)| {
+        let mut arguments = vec!["--streams=3"];
+        arguments.extend(per_thread.then_some("--per-thread"));
+        let mut scene = Scene::new(runtime, &arguments);
+        let kinds =
+            "--make=launch=20000 --make=launch_cooperative=1000 --make=launch_ex=1000 --make=graph=500";
+        let report = scene.make(&format!("--by={by} {kinds}"));
+        assert_eq!(
+            report.entered[2] > 0,
+            by == "runtime" && runtime == RuntimeCalls::ProcAddress,
+            "{report:?}"
+        );
+        scene.expect_made(0);
+        let engine = scene.api();
+        let streams = engine["cuda"]["streams"].as_array().unwrap();
+        let launches: u64 = streams
+            .iter()
+            .map(|stream| stream["kernel_launches"].as_u64().unwrap())
+            .sum();
+        assert_eq!(launches, 22_000, "{engine}");
+        assert_eq!(streams.len(), 3, "{engine}");
+    });
+}
+
+#[test]
+fn a_million_launches_by_both_apis_on_four_threads_are_a_million_while_probes_come_and_go() {
+    side_by_side(WAYS, |runtime| {
+        // Libraries that no other program has, so that the probes on the runtime go where this one needs them no longer.
+        let folder = tempfile::tempdir().unwrap();
+        let drivers = Drivers::install(folder.path()).unwrap();
+        let settings = Cuda {
+            runtime,
+            ..Cuda::default()
+        };
+        let mut scene = Scene::with(&drivers, &settings, &["--streams=3"]);
+        // In pieces, over the time in which that happens.
         for _ in 0..10 {
-            scene.program.call("launch", MILLION / 10, 0);
-            scene.program.call("launch_ex", 100, 0);
-            scene.program.call("graph", 100, 0);
-            std::thread::sleep(Duration::from_millis(1300));
+            let begun = Instant::now();
+            let each = MILLION / 40;
+            scene.make(&format!("--by=mixed --threads=4 --make=launch={each}"));
+            scene.make("--by=runtime --make=graph=100");
+            thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
         }
-        scene.expect(&Counts {
-            kernels: MILLION + 1000,
-            graphs: 1000,
-            ..Counts::default()
-        });
-    }
-}
-
-#[test]
-fn both_at_once_on_four_threads_lose_and_double_nothing() {
-    for runtime in ["libcudart.so.12", "libcudart-behind.so.12"] {
-        let mut scene = Scene::new(runtime);
-        for _ in 0..2 {
-            scene.program.tell(&format!("threads {}", MILLION / 8));
-            std::thread::sleep(Duration::from_millis(1300));
-        }
-        scene.expect(&Counts {
-            kernels: MILLION,
-            ..Counts::default()
-        });
-    }
+        let told = Told::of(&scene.made, 0);
+        assert_eq!((told.kernels, told.graphs), (MILLION, 1000));
+        scene.expect(&told);
+    });
 }
 
 #[test]
 fn copies_are_counted_by_direction_in_bytes() {
-    let mut scene = Scene::new("libcudart.so.12");
-    for (name, count, bytes) in [
-        ("driver_h2d", 100, 1000),
-        ("driver_any", 10, 7),
-        ("driver_d2d", 20, 11),
-        ("driver_peer", 30, 13),
-        // Two rows, host to device; two planes of two rows, device to host.
-        ("driver_2d", 5, 100),
-        ("driver_3d", 6, 50),
-        ("h2d", 200, 3),
-        ("d2h", 300, 5),
-        ("d2h_async", 400, 9),
-        // Not probed at the runtime, and seen at the driver.
-        ("to_symbol", 50, 21),
-    ] {
-        scene.program.call(name, count, bytes);
-    }
-    scene.expect(&Counts {
-        copies: [100 + 5 + 200 + 50, 6 + 300 + 400, 20, 30, 10],
-        bytes: [
-            100 * 1000 + 5 * 200 + 200 * 3 + 50 * 21,
-            6 * 200 + 300 * 5 + 400 * 9,
-            20 * 11,
-            30 * 13,
-            10 * 7,
-        ],
-        ..Counts::default()
+    side_by_side(WAYS, |runtime| {
+        let mut scene = Scene::new(runtime, &["--streams=2"]);
+        for by in ["driver", "runtime"] {
+            for (count, bytes, kinds) in [
+                (100, 1000, &["host_to_device", "host_to_device_async"][..]),
+                (30, 5, &["device_to_host", "device_to_host_async"]),
+                (20, 11, &["device_to_device", "device_to_device_async"]),
+                (30, 13, &["peer", "peer_async"]),
+                (10, 7, &["copy", "copy_async"]),
+                (5, 100, &["copy2d", "copy2d_async"]),
+                // The driver's alone.
+                (6, 50, &["copy3d_async"]),
+            ] {
+                for kind in kinds {
+                    scene.make(&format!("--by={by} --bytes={bytes} --make={kind}={count}"));
+                }
+            }
+        }
+        let mut to_device = 410;
+        if runtime == RuntimeCalls::Exported {
+            // Not probed at the runtime, and seen at the driver's exported function.
+            scene.make("--by=runtime --bytes=21 --make=to_symbol=50");
+            to_device += 50;
+        }
+        let told = Told::of(&scene.made, 0);
+        assert_eq!(told.copies, [to_device, 142, 80, 120, 40]);
+        scene.expect(&told);
     });
-}
-
-#[test]
-fn memory_is_what_was_allocated_and_not_freed_and_failures_are_told() {
-    for runtime in ["libcudart.so.12", "libcudart-behind.so.12"] {
-        let mut scene = Scene::new(runtime);
-        scene.program.call("driver_alloc", 10, MIB);
-        scene.program.call("driver_alloc_managed", 5, MIB);
-        // 1000 bytes a row become 1024, of three rows.
-        scene.program.call("driver_alloc_pitch", 1, 1000);
-        scene.program.call("driver_alloc", 2, TOO_MUCH);
-        scene.program.call("alloc", 100, 2 * MIB);
-        scene.program.call("alloc", 3, TOO_MUCH);
-        let mut expected = Counts {
-            allocations: 116,
-            failures: 5,
-            held: 15 * MIB + 3 * 1024 + 200 * MIB,
-            ..Counts::default()
-        };
-        let metrics = scene.expect(&expected);
-        assert_eq!(events(&metrics, "alloc_failure"), 5, "each once");
-        // The runtime frees its own, then the driver's functions some of theirs; some frees are of nothing that was seen.
-        scene.program.call("free_nothing", 10, 0);
-        scene.program.call("free", 100, 0);
-        scene.program.call("driver_free", 6, 0);
-        scene.program.call("driver_free_unknown", 7, 0);
-        expected.held = 10 * MIB;
-        scene.expect(&expected);
-        let engines = scene.agent.engines().unwrap();
-        assert_eq!(engines["engines"][0]["cuda"]["unknown_frees"], 7, "{engines}");
-        // Physical memory, given back as soon as it is mapped, is held until it is unmapped.
-        scene.program.call("driver_create", 8, 2 * MIB);
-        expected.allocations += 8;
-        expected.held += 16 * MIB;
-        scene.expect(&expected);
-        scene.program.call("driver_unmap", 8, 2 * MIB);
-        expected.held -= 16 * MIB;
-        scene.expect(&expected);
-    }
 }
 
 #[test]
 fn a_wait_is_timed_and_ends_a_burst_only_when_something_was_launched() {
-    for runtime in ["libcudart.so.12", "libcudart-behind.so.12"] {
-        let mut scene = Scene::new(runtime);
+    let before = events("cuda_burst");
+    side_by_side(WAYS, |runtime| {
+        let mut scene = Scene::new(runtime, &["--kernel-us=1000"]);
         for _ in 0..20 {
-            scene.program.call("launch", 3, 0);
-            scene.program.call("driver_launch", 2, 0);
-            scene.program.call("graph", 1, 0);
-            scene.program.call("sync", 1, 0);
-            // Nothing was launched since.
-            scene.program.call("sync", 1, 0);
-            scene.program.call("driver_sync", 1, 0);
+            scene.make("--by=runtime --make=launch=3");
+            scene.make("--by=driver --make=launch=2");
+            // Ten kernels in a graph; nothing is launched between the two waits.
+            scene.make("--by=runtime --make=graph=1 --make=stream_synchronize=2");
+            scene.make("--by=driver --make=stream_synchronize=1");
         }
-        let metrics = scene.expect(&Counts {
-            kernels: 100,
-            graphs: 20,
-            syncs: 60,
-            ..Counts::default()
-        });
-        assert_eq!(events(&metrics, "cuda_burst"), 20);
+        let metrics = scene.expect_made(0);
         let seconds = metrics.sum("cuda_sync_seconds_total", &[("engine", scene.engine.as_str())]);
-        assert!(
-            seconds >= 60.0 * 0.002,
-            "each wait took two milliseconds or more: {seconds}"
-        );
-    }
-}
-
-#[test]
-fn what_a_process_did_last_is_counted_after_its_end_and_its_memory_is_free() {
-    let mut scene = Scene::new("libcudart.so.12");
-    scene.program.call("alloc", 1, MIB);
-    scene.program.call("launch", 12_345, 0);
-    scene.program.end();
-    // The engine is gone with its only process, and so are its series.
-    scene.wait("the end of its series", |metrics| {
-        scene.counts(metrics) == Counts::default()
+        // The graph is launched right before the wait for it.
+        assert!(seconds >= 20.0 * 0.009, "{seconds} s of waits");
     });
+    assert_eq!(events("cuda_burst") - before, 40);
 }
 
 #[test]
 fn nothing_is_attached_or_exported_when_it_is_switched_off() {
     let folder = tempfile::tempdir().unwrap();
-    compile(folder.path());
-    let config = folder.path().join("infertap.toml");
-    std::fs::write(&config, "[gpu]\ncuda = false\n").unwrap();
-    let mut program = Program::start(folder.path());
-    let pid = program.child.id();
-    let arguments = [
-        "--pid",
-        &pid.to_string(),
-        "--config",
-        &config.display().to_string(),
-    ];
-    let agent = Agent::start(&Start::for_test(folder.path(), &arguments).unwrap()).unwrap();
-    agent.wait_watching(pid, Duration::from_secs(10)).unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    program.tell(&format!(
-        "load {} {}",
-        path("libcuda.so.1"),
-        path("libcudart.so.12")
-    ));
-    program.call("launch", 1000, 0);
-    std::thread::sleep(Duration::from_secs(3));
+    let drivers = Drivers::install(&folder.path().join("drivers")).unwrap();
+    let settings = Cuda::default();
+    let mut program = CudaProgram::start(program(), folder.path(), &drivers, &settings, &["--late"]).unwrap();
+    let pid = program.pid().to_string();
+    let start = Start::for_test(folder.path(), &["--pid", &pid, "--set", "gpu.cuda=false"]).unwrap();
+    let agent = Agent::start(&start).unwrap();
+    agent.wait_watching(program.pid(), PATIENCE).unwrap();
+    program.order("--by=mixed --make=launch=1000").unwrap();
+    thread::sleep(Duration::from_secs(3));
     let metrics = agent.metrics().unwrap();
-    assert!(metrics.sum("cuda_kernel_launches_total", &[]).abs() < 0.5);
-    assert!(
-        metrics
-            .sum("infertap_engine_coverage", &[("aspect", "cuda")])
-            .abs()
-            < 0.5
-    );
+    assert_eq!(metrics.select("cuda_kernel_launches_total", &[]).count(), 0);
+    let coverage = metrics.select("infertap_engine_coverage", &[("aspect", "cuda")]);
+    assert_eq!(coverage.count(), 0);
 }

@@ -27,6 +27,10 @@ runtime! {
         }
     }
 
+    fn cudaMemcpyToSymbol(driver, _default, symbol: u64, from: u64, bytes: usize, offset: usize, _kind: u32) {
+        (driver.cuMemcpyHtoD_v2)(symbol + offset as u64, from, bytes)
+    }
+
     fn cudaMemcpyPeer(driver, _default, to: u64, to_device: i32, from: u64, from_device: i32, bytes: usize) {
         (driver.cuMemcpyPeer)(to, to_device as usize + 1, from, from_device as usize + 1, bytes)
     }

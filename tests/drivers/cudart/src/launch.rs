@@ -1,12 +1,20 @@
 //! Launches, of kernels that were registered by their host function, and of graphs.
 //!
-//! Owns: which host function is which kernel. Refuses: fat binaries: the name is all there is of a kernel.
+//! Owns: which host function is which kernel; two forms that compilers give to functions of real ones: one that calls another
+//! exported function of its library, and one that jumps to the driver's. Refuses: fat binaries: the name is all there is of a
+//! kernel.
 
-use crate::{driver::Driver, or_default, per_thread, runtime};
+use crate::{
+    driver::{Driver, driver},
+    or_default, per_thread, runtime,
+};
 use std::{
     collections::HashMap,
     ffi::{CStr, CString, c_char, c_void},
-    sync::{LazyLock, PoisonError, RwLock},
+    sync::{
+        LazyLock, PoisonError, RwLock,
+        atomic::{AtomicPtr, Ordering},
+    },
 };
 
 /// `dim3`.
@@ -18,6 +26,18 @@ pub(crate) struct Dim3 {
     z: u32,
 }
 
+/// `cudaLaunchConfig_t`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: usize,
+    attributes: usize,
+    attribute_count: u32,
+}
+
 /// `cudaKernelNodeParams`, as far as it matters.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -25,6 +45,8 @@ pub(crate) struct KernelNode {
     function: usize,
 }
 
+/// `cudaErrorInvalidValue`.
+const INVALID_VALUE: u32 = 1;
 /// `cudaErrorInvalidDeviceFunction`.
 const INVALID_FUNCTION: u32 = 98;
 
@@ -97,11 +119,18 @@ runtime! {
     }
 
     fn cudaLaunchKernelExC | cudaLaunchKernelExC_ptsz (
-        driver, _default, config: *const c_void, host: usize, parameters: *mut *mut c_void,
+        driver, default, config: Option<&LaunchConfig>, host: usize, parameters: *mut *mut c_void,
     ) {
+        let Some(config) = config else { return INVALID_VALUE };
+        if config.attribute_count == 0 && default == 0 {
+            // Without attributes it is a plain launch, by the library's own function.
+            return super::cudaLaunchKernel(
+                host, config.grid, config.block, parameters, config.shared, config.stream,
+            );
+        }
         let Some(function) = kernel(driver, host) else { return INVALID_FUNCTION };
         // Both configurations have the same members; dynamic shared memory, of another width, does not matter here.
-        (driver.cuLaunchKernelEx)(config, function, parameters, std::ptr::null_mut())
+        (driver.cuLaunchKernelEx)(std::ptr::from_ref(config).cast(), function, parameters, std::ptr::null_mut())
     }
 
     fn cudaGraphCreate(driver, _default, graph: *mut usize, flags: u32) {
@@ -120,10 +149,6 @@ runtime! {
         (driver.cuGraphInstantiateWithFlags)(executable, graph, flags)
     }
 
-    fn cudaGraphLaunch | cudaGraphLaunch_ptsz (driver, default, executable: usize, stream: usize) {
-        (driver.cuGraphLaunch)(executable, or_default(stream, default))
-    }
-
     fn cudaGraphExecDestroy(driver, _default, executable: usize) {
         (driver.cuGraphExecDestroy)(executable)
     }
@@ -131,4 +156,33 @@ runtime! {
     fn cudaGraphDestroy(driver, _default, graph: usize) {
         (driver.cuGraphDestroy)(graph)
     }
+}
+
+/// What `cudaGraphLaunch` jumps to: the driver's function, once it is known.
+static GRAPH_LAUNCH: AtomicPtr<()> = AtomicPtr::new((first_graph_launch as *const ()).cast_mut());
+
+/// As the last act of a function that passes its arguments on is compiled: the driver's function returns to the caller.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn cudaGraphLaunch(_executable: usize, _stream: usize) -> u32 {
+    core::arch::naked_asm!("jmp qword ptr [rip + {}]", sym GRAPH_LAUNCH)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphLaunch(executable: usize, stream: usize) -> u32 {
+    first_graph_launch(executable, stream)
+}
+
+extern "C" fn first_graph_launch(executable: usize, stream: usize) -> u32 {
+    let launch = driver().cuGraphLaunch;
+    GRAPH_LAUNCH.store((launch as *const ()).cast_mut(), Ordering::Release);
+    launch(executable, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphLaunch_ptsz(executable: usize, stream: usize) -> u32 {
+    // `CU_STREAM_PER_THREAD`.
+    (driver().cuGraphLaunch)(executable, or_default(stream, 2))
 }
