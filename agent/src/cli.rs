@@ -54,6 +54,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show how much of each budget is used, and when it will be used up. Asks the agent that runs; where none does, tells what
+    /// the last one left.
+    Budget(Asking),
     /// Record the raw events of the engines of this host into a file, for `replay`.
     Record(RecordArgs),
     /// Rebuild the requests of a recording.
@@ -130,6 +133,20 @@ pub struct RunArgs {
     /// Address and port of the metrics and the API [default: 127.0.0.1:9464].
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+}
+
+/// Which agent is asked, and how its answer is printed.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Asking {
+    /// Address and port of the agent [default: server.listen of the configuration].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub agent: Option<SocketAddr>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Configuration file [default: /etc/infertap/infertap.toml where it exists].
+    #[arg(long, value_name = "FILE", env = "INFERTAP_CONFIG", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
 }
 
 /// `infertap record`.

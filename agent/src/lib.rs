@@ -1,5 +1,7 @@
 //! The daemon and command line of infertap: all I/O lives here; the meaning of what is read lives in `infertap-core`.
 
+mod api;
+pub mod budget;
 pub mod cli;
 mod clock;
 pub mod config;

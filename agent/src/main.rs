@@ -4,10 +4,10 @@
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
-use infertap::cli::{Cli, Command, ConfigCommand, ReplayArgs, Settings};
+use infertap::cli::{Asking, Cli, Command, ConfigCommand, ReplayArgs, Settings};
 use infertap::config::{self, Loaded, Override};
 use infertap::recording::{self, ReplayCommand, ReplayOutput};
-use infertap::{count, discover, doctor, run};
+use infertap::{budget, count, discover, doctor, run};
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
 
@@ -57,6 +57,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             } else {
                 ExitCode::FAILURE
             });
+        }
+        Command::Budget(Asking { agent, json, config }) => {
+            let settings = Settings {
+                config,
+                ..Settings::default()
+            };
+            let loaded = load(&settings, Vec::new())?;
+            budget::budget_command(&loaded.config, agent, json, &mut io::stdout().lock())?;
         }
         Command::Record(args) => {
             let loaded = load(&args.settings, args.settings.overrides())?;

@@ -38,6 +38,7 @@ fn version_and_help_are_on_standard_output() {
         "engines",
         "tokens",
         "doctor",
+        "budget",
         "record",
         "replay",
         "config",

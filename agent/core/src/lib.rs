@@ -14,6 +14,7 @@
 //! assert!(observations.is_empty());
 //! ```
 
+pub mod budget;
 pub mod capacity;
 pub mod client;
 mod connection;

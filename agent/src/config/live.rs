@@ -6,7 +6,7 @@ use super::Config;
 use toml::Table;
 
 /// Sections that take effect at once; all others at the next start.
-pub const LIVE: &[&str] = &["client", "scene"];
+pub const LIVE: &[&str] = &["client", "scene", "budget"];
 
 impl Config {
     /// Sections in which `new` differs and which take effect at the next start only.
@@ -25,6 +25,7 @@ impl Config {
     pub fn take_live(&mut self, new: &Config) {
         self.client.clone_from(&new.client);
         self.scene.clone_from(&new.scene);
+        self.budget.clone_from(&new.budget);
     }
 }
 

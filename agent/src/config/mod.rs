@@ -33,6 +33,7 @@ pub use section::{Key, Section};
 pub use units::{Size, Span};
 pub use validate::Invalid;
 
+use crate::budget::BudgetConfig;
 use crate::config_section;
 use crate::count::TokensConfig;
 use crate::discover::{DiscoverConfig, RuleConfig};
@@ -66,6 +67,8 @@ pub struct Config {
     pub client: ClientSection,
     /// What requests are for.
     pub scene: Vec<SceneConfig>,
+    /// How much scenes may use.
+    pub budget: Vec<BudgetConfig>,
     /// When engines are short of memory.
     pub pressure: PressureSection,
     /// How tokens are counted.
@@ -126,6 +129,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
     SectionInfo::of::<ClientSection>("client"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
+    SectionInfo::list_of::<BudgetConfig>("budget", BudgetConfig::EXAMPLE),
     SectionInfo::of::<PressureSection>("pressure"),
     SectionInfo::of::<TokensConfig>("tokens"),
     SectionInfo::of::<StoreConfig>("store"),
@@ -210,6 +214,11 @@ impl Config {
     /// Whose word is taken for who their client is; nobody's where it is invalid, which no loaded configuration is.
     pub fn proxies(&self) -> std::sync::Arc<infertap_core::client::Proxies> {
         self.client.proxies().unwrap_or_default().into()
+    }
+
+    /// The budgets; none where one is invalid, which no loaded configuration has.
+    pub fn budgets(&self) -> Vec<infertap_core::budget::Budget> {
+        crate::budget::budgets(&self.budget).unwrap_or_default()
     }
 
     /// What the core is told: its bounds, and what it may use.

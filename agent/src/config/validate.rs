@@ -61,6 +61,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.diagnosis.invalid(),
         config.client.proxies().err().unwrap_or_default(),
         super::scene::rules(&config.scene).err().unwrap_or_default(),
+        crate::budget::budgets(&config.budget).err().unwrap_or_default(),
         config.pressure.invalid(),
         config.tokens.invalid(),
         config.store.invalid(),

@@ -10,10 +10,12 @@ pub mod metrics;
 mod recent;
 
 pub use cuda::{CudaStatus, CudaStream};
+pub(crate) use http::BudgetsAnswer;
 pub use http::{BindError, ServerConfig, bind};
 pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
 
+use crate::budget::Keeper;
 use crate::sampler::nvml::GpuView;
 use gpus::Gpus;
 use infertap_core::{
@@ -71,6 +73,7 @@ pub struct EngineStatus {
 pub struct Exporter {
     metrics: Metrics,
     recent: Recent,
+    budgets: Keeper,
     engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
     gpus: Mutex<Arc<Gpus>>,
     readiness: Mutex<Readiness>,
@@ -86,6 +89,7 @@ impl Exporter {
         Ok(Arc::new(Exporter {
             metrics: Metrics::new(metrics)?,
             recent: Recent::new(server.recent_requests),
+            budgets: Keeper::default(),
             engines: Mutex::default(),
             gpus: Mutex::default(),
             readiness: Mutex::new(Readiness {
@@ -104,6 +108,7 @@ impl Exporter {
     /// Takes observations, in order.
     pub fn apply(&self, observations: &[Observation]) {
         self.metrics.apply_all(observations);
+        self.budgets.apply(observations);
         for observation in observations {
             match observation {
                 Observation::Finished(finished) => self.recent.push(&finished.record),
@@ -194,6 +199,11 @@ impl Exporter {
     /// The last picture of all GPUs.
     pub(crate) fn gpus(&self) -> Arc<Gpus> {
         Arc::clone(&lock(&self.gpus))
+    }
+
+    /// What is used of budgets.
+    pub fn budgets(&self) -> &Keeper {
+        &self.budgets
     }
 
     /// Requests that ended lately.

@@ -63,6 +63,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
         let mut stop = Stop::on_signals()?;
         let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
         let store = tokio::task::block_in_place(|| store::open(&config.store, &exporter));
+        let budgets = tokio::task::block_in_place(|| store::budgets(config, &exporter, store.as_ref()))?;
         let session = tokio::task::block_in_place(|| Session::start(config, &exporter, None))?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");
@@ -75,7 +76,13 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
             failure = &mut ended => failure.ok(),
         };
         tracing::info!("detaching probes");
-        tokio::task::block_in_place(|| session.handle.finish().map(|_| drop(store)))?;
+        tokio::task::block_in_place(|| {
+            let finished = session.handle.finish();
+            // After the last observation, and before the store ends.
+            drop(budgets);
+            store::close(store);
+            finished
+        })?;
         failed.map_or(Ok(()), |reason: String| Err(anyhow::anyhow!(reason)))
     })
 }

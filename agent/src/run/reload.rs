@@ -102,6 +102,8 @@ impl Reloader {
             Ok(config) => {
                 let waiting = self.config.needs_restart(&config);
                 self.config.take_live(&config);
+                let budgets = config.budgets();
+                tokio::task::block_in_place(|| self.exporter.budgets().configure(budgets));
                 self.exporter.note(Note::Config, None);
                 if waiting.is_empty() {
                     tracing::info!("configuration read again ({why}): in effect");

@@ -1,10 +1,17 @@
-//! The store of a running agent.
+//! The store of a running agent, and the budgets that are kept in it.
 //!
 //! Owns: what happens where it can't be opened: the agent runs without, and says so. Refuses: what is written.
 
+use crate::budget::KeeperThread;
+use crate::config::Config;
 use crate::export::{Exporter, Note};
 use crate::store::{Store, StoreConfig, StoreStatus};
+use anyhow::Context as _;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the agent's end waits for the disk.
+const CLOSE: Duration = Duration::from_secs(5);
 
 /// Opens the store, if there is to be one.
 pub(super) fn open(config: &StoreConfig, exporter: &Arc<Exporter>) -> Option<Arc<Store>> {
@@ -29,4 +36,33 @@ pub(super) fn open(config: &StoreConfig, exporter: &Arc<Exporter>) -> Option<Arc
         tracing::warn!("the store is not in the metrics: {error}");
     }
     store
+}
+
+/// Goes on with the budgets where the last run left them.
+///
+/// # Errors
+/// The system has no thread to give.
+pub(super) fn budgets(
+    config: &Config,
+    exporter: &Arc<Exporter>,
+    store: Option<&Arc<Store>>,
+) -> anyhow::Result<KeeperThread> {
+    let keeper = exporter.budgets();
+    if let Some(store) = store {
+        keeper.keep_in(store);
+    }
+    keeper.configure(config.budgets());
+    KeeperThread::start(exporter).context("cannot start the thread of the budgets")
+}
+
+/// Waits until everything is written, whoever else holds the store.
+pub(super) fn close(store: Option<Arc<Store>>) {
+    if let Some(store) = store
+        && !store.flush(CLOSE)
+    {
+        tracing::warn!(
+            "the store did not answer in {} s: its last writes may be lost",
+            CLOSE.as_secs()
+        );
+    }
 }

@@ -1,7 +1,8 @@
 //! The store as a whole: what it keeps, what it refuses to open, and what a failing disk does.
 
-use super::tables::budget::{self, Forget, Usage};
+use super::tables::budget::{self, Forget, Totals};
 use super::*;
+use infertap_core::budget::Kept;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 
@@ -11,19 +12,25 @@ fn quiet() -> Trouble {
     Box::new(|_| {})
 }
 
-fn usage(budget: &str, start: i64, used: f64) -> Usage {
-    Usage {
+fn usage(budget: &str, start: i64, used: f64) -> Kept {
+    Kept {
         budget: budget.to_owned(),
         measure: "tokens".to_owned(),
         start,
+        since: start - 7,
         used,
         told: 0.8,
+        exhausted: Some(start),
         limit: 100.0,
         hours: vec![(start, used)],
     }
 }
 
-fn kept(path: &Path) -> Vec<Usage> {
+fn totals(budget: &str, start: i64, used: f64) -> Totals {
+    Totals(vec![usage(budget, start, used)])
+}
+
+fn kept(path: &Path) -> Vec<Kept> {
     Reader::open(path)
         .expect("opens")
         .read(budget::read)
@@ -47,9 +54,9 @@ fn totals_are_kept_and_writing_them_twice_counts_nothing_twice() {
     let path = folder.path().join("a/b/store.db");
     let store = Store::open(&path, quiet()).expect("opens");
     for used in [1.0, 2.5, 2.5] {
-        assert!(store.submit(usage("b", 3600, used)));
+        assert!(store.submit(totals("b", 3600, used)));
     }
-    assert!(store.submit(usage("a", 0, 7.0)));
+    assert!(store.submit(totals("a", 0, 7.0)));
     assert!(store.flush(SOON));
     assert_eq!(store.status().written(), 4);
     assert!(store.status().up() && store.status().lost() == 0);
@@ -65,7 +72,7 @@ fn totals_are_kept_and_writing_them_twice_counts_nothing_twice() {
 
     let store = Store::open(&path, quiet()).expect("opens again");
     store.submit(Forget { now: 71 * 86_400 });
-    store.submit(usage("c", 71 * 86_400, 1.0));
+    store.submit(totals("c", 71 * 86_400, 1.0));
     assert!(store.flush(SOON));
     assert_eq!(kept(&path), [usage("c", 71 * 86_400, 1.0)], "the others are over");
 }
@@ -75,17 +82,17 @@ fn what_fails_alone_is_lost_alone() {
     struct Wrong;
     impl Write for Wrong {
         fn write(&self, db: &Connection) -> rusqlite::Result<()> {
-            db.execute("INSERT INTO budget_usage VALUES ('x', 'y', 0, 1, 0, 0)", [])?;
-            db.execute("INSERT INTO budget_usage VALUES ('x', 'y', 0, 1, 0, 0)", [])
+            db.execute("INSERT INTO budget_hour VALUES ('x', 'y', 0, 1)", [])?;
+            db.execute("INSERT INTO budget_hour VALUES ('x', 'y', 0, 1)", [])
                 .map(drop)
         }
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.db");
     let store = Store::open(&path, quiet()).expect("opens");
-    store.submit(usage("a", 0, 1.0));
+    store.submit(totals("a", 0, 1.0));
     store.submit(Wrong);
-    store.submit(usage("b", 0, 1.0));
+    store.submit(totals("b", 0, 1.0));
     assert!(store.flush(SOON));
     assert_eq!(kept(&path), [usage("a", 0, 1.0), usage("b", 0, 1.0)]);
     let status = store.status();
@@ -152,7 +159,7 @@ fn damage_is_found_and_a_torn_log_is_none() {
     let path = folder.path().join("store.db");
     let store = Store::open(&path, quiet()).expect("opens");
     for n in 0..2000 {
-        store.submit(usage(&format!("budget {n}"), 0, f64::from(n)));
+        store.submit(totals(&format!("budget {n}"), 0, f64::from(n)));
     }
     assert!(store.flush(SOON));
     // What a killed agent leaves: the database without the last checkpoint, and its log.
@@ -189,13 +196,13 @@ fn a_file_that_is_moved_away_is_made_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.db");
     let store = Store::open(&path, quiet()).expect("opens");
-    store.submit(usage("a", 0, 1.0));
+    store.submit(totals("a", 0, 1.0));
     assert!(store.flush(SOON));
     for suffix in ["", "-wal", "-shm"] {
         let file = open::beside(&path, suffix);
         std::fs::rename(&file, open::beside(&file, ".old")).expect("moves");
     }
-    store.submit(usage("b", 0, 1.0));
+    store.submit(totals("b", 0, 1.0));
     assert!(store.flush(SOON));
     assert_eq!(kept(&path), [usage("b", 0, 1.0)]);
 }
@@ -215,7 +222,7 @@ fn a_file_that_fails_stops_the_store_with_one_word() {
     std::fs::create_dir(&path).expect("makes");
     let start = Instant::now();
     for n in 0..3 {
-        store.submit(usage("a", n, 1.0));
+        store.submit(totals("a", n, 1.0));
         assert!(store.flush(SOON), "it answers");
     }
     assert!(!store.status().up());

@@ -6,6 +6,8 @@
 mod negotiate;
 mod routes;
 
+pub(crate) use routes::BudgetsAnswer;
+
 use super::Exporter;
 use crate::config_section;
 use hyper::server::conn::http1;

@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use infertap_core::{RequestRecord, Status};
+use infertap_core::{RequestRecord, Status, budget::BudgetReport};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::{
@@ -34,6 +34,7 @@ infertap: a tap on LLM inference
 /metrics           Prometheus metrics (text, or OpenMetrics with exemplars by Accept)
 /healthz           the agent is alive
 /readyz            the agent observes what it should; 503 and why when not
+/api/v1/budgets    what is used of budgets, and when they will be used up
 /api/v1/engines    inference engines found on this host
 /api/v1/gpus       NVIDIA GPUs: last reading, processes and engines, what is not supported
 /api/v1/requests   requests that ended lately, newest first: ?limit=N&engine=&model=&scene=&status=
@@ -104,6 +105,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { Json(Health { status: "alive" }) }))
         .route("/readyz", get(readyz))
+        .route("/api/v1/budgets", get(budgets))
         .route("/api/v1/engines", get(engines))
         .route("/api/v1/gpus", get(gpus))
         .route("/api/v1/requests", get(requests))
@@ -180,6 +182,19 @@ struct Engines {
 async fn engines(State(app): State<Arc<App>>) -> Json<Engines> {
     Json(Engines {
         engines: app.exporter.engines(),
+    })
+}
+
+/// The answer of `/api/v1/budgets`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct BudgetsAnswer {
+    /// All of them, as configured.
+    pub(crate) budgets: Vec<BudgetReport>,
+}
+
+async fn budgets(State(app): State<Arc<App>>) -> Json<BudgetsAnswer> {
+    Json(BudgetsAnswer {
+        budgets: app.exporter.budgets().report(),
     })
 }
 

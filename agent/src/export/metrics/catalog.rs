@@ -76,11 +76,13 @@ macro_rules! catalog {
     };
 }
 
+mod budget;
 mod cuda;
 mod gpu;
 mod gpu_join;
 mod store;
 
+pub(super) use budget::*;
 pub(super) use cuda::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
@@ -90,6 +92,7 @@ pub(super) use store::*;
 pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
     [
         REQUESTS_AND_AGENT,
+        budget::BUDGETS,
         gpu_join::GPU_JOIN,
         gpu::GPUS,
         cuda::CUDA,

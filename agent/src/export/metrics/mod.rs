@@ -5,6 +5,7 @@
 //! stays absent.
 
 mod agent;
+mod budget;
 mod capacity;
 mod catalog;
 mod children;
@@ -106,6 +107,7 @@ pub struct Metrics {
     cuda: cuda::Cuda,
     export_failures: IntCounterVec,
     agent: agent::AgentMetrics,
+    budgets: budget::BudgetMetrics,
     open_connections: IntGauge,
     gpus: gpu::GpuCollector,
     gpu_shares: gpu_join::GpuShares,
@@ -198,6 +200,7 @@ impl Metrics {
             cuda: cuda::Cuda::register(&registry)?,
             export_failures,
             agent: agent::AgentMetrics::register(&registry)?,
+            budgets: budget::BudgetMetrics::register(&registry)?,
             open_connections,
             gpus,
             gpu_shares: gpu_join::GpuShares::register(&registry)?,

@@ -4,6 +4,7 @@
 //! twice counts nothing twice.
 
 use crate::store::{Migration, Write};
+use infertap_core::budget::Kept;
 use rusqlite::{Connection, params};
 
 /// The tables.
@@ -14,9 +15,11 @@ pub const MIGRATION: Migration = Migration {
             budget  TEXT    NOT NULL, -- its name
             measure TEXT    NOT NULL, -- what it measures; another measure is another usage
             start   INTEGER NOT NULL, -- first second of the period, Unix time
+            since   INTEGER NOT NULL, -- when this measure was first taken, in whatever period
             used    REAL    NOT NULL, -- in the unit of the measure
-            told    REAL    NOT NULL, -- highest threshold that was told of, 0 for none
-            limited REAL    NOT NULL, -- the limit for which it was told
+            told    REAL    NOT NULL, -- highest threshold that was told, 0 for none
+            exhausted INTEGER,        -- when the limit was reached
+            limited REAL    NOT NULL, -- the limit for which these two hold
             PRIMARY KEY (budget, measure, start)
         ) STRICT, WITHOUT ROWID;
         CREATE TABLE budget_hour (
@@ -33,44 +36,35 @@ const HOURS: i64 = 48;
 /// Periods older than this many seconds are dropped: longer than two of the longest.
 const PERIODS: i64 = 70 * 86_400;
 
-/// What is used of one budget in one period.
+/// Totals to be written together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Usage {
-    /// The budget's name.
-    pub budget: String,
-    /// What it measures.
-    pub measure: String,
-    /// First second of the period, Unix time.
-    pub start: i64,
-    /// In the unit of the measure.
-    pub used: f64,
-    /// Highest threshold that was told of; 0 for none.
-    pub told: f64,
-    /// The limit for which it was told.
-    pub limit: f64,
-    /// First second of an hour, and what was used within it. Hours that are not here stay as they are.
-    pub hours: Vec<(i64, f64)>,
-}
+pub struct Totals(pub Vec<Kept>);
 
-impl Write for Usage {
+impl Write for Totals {
     fn write(&self, db: &Connection) -> rusqlite::Result<()> {
-        db.prepare_cached(
-            "INSERT INTO budget_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT DO UPDATE SET used = excluded.used, told = excluded.told, limited = excluded.limited",
-        )?
-        .execute(params![
-            self.budget,
-            self.measure,
-            self.start,
-            self.used,
-            self.told,
-            self.limit
-        ])?;
+        let mut total = db.prepare_cached(
+            "INSERT INTO budget_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT DO UPDATE SET since = excluded.since, used = excluded.used, told = excluded.told,
+                 exhausted = excluded.exhausted, limited = excluded.limited",
+        )?;
         let mut hour = db.prepare_cached(
             "INSERT INTO budget_hour VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET used = excluded.used",
         )?;
-        for (start, used) in &self.hours {
-            hour.execute(params![self.budget, self.measure, start, used])?;
+        for kept in &self.0 {
+            let Kept { budget, measure, .. } = kept;
+            total.execute(params![
+                budget,
+                measure,
+                kept.start,
+                kept.since,
+                kept.used,
+                kept.told,
+                kept.exhausted,
+                kept.limit
+            ])?;
+            for (start, used) in &kept.hours {
+                hour.execute(params![budget, measure, start, used])?;
+            }
         }
         Ok(())
     }
@@ -97,20 +91,22 @@ impl Write for Forget {
 ///
 /// # Errors
 /// The file can't be read.
-pub fn read(db: &Connection) -> rusqlite::Result<Vec<Usage>> {
+pub fn read(db: &Connection) -> rusqlite::Result<Vec<Kept>> {
     let mut hours =
         db.prepare("SELECT hour, used FROM budget_hour WHERE budget = ?1 AND measure = ?2 ORDER BY hour")?;
     let mut usages = db.prepare(
-        "SELECT budget, measure, start, used, told, limited FROM budget_usage ORDER BY budget, measure, start",
+        "SELECT budget, measure, start, since, used, told, exhausted, limited FROM budget_usage ORDER BY budget, measure, start",
     )?;
     let rows = usages.query_map([], |row| {
-        Ok(Usage {
+        Ok(Kept {
             budget: row.get(0)?,
             measure: row.get(1)?,
             start: row.get(2)?,
-            used: row.get(3)?,
-            told: row.get(4)?,
-            limit: row.get(5)?,
+            since: row.get(3)?,
+            used: row.get(4)?,
+            told: row.get(5)?,
+            exhausted: row.get(6)?,
+            limit: row.get(7)?,
             hours: Vec::new(),
         })
     })?;

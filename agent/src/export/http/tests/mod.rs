@@ -127,6 +127,7 @@ async fn health_readiness_and_index() {
         "/metrics",
         "/healthz",
         "/readyz",
+        "/api/v1/budgets",
         "/api/v1/engines",
         "/api/v1/requests",
     ] {
@@ -193,6 +194,33 @@ async fn gpus_are_told_with_the_engines_on_them() {
     assert!(
         !metrics.contains("\ngpu_") && metrics.contains(r#"gpus="""#),
         "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn budgets_are_told_as_they_stand() {
+    let server = server().await;
+    let empty = get(server.address, "/api/v1/budgets").await.json();
+    assert_eq!(empty, json!({"budgets": []}));
+    let config = crate::budget::BudgetConfig {
+        name: "b".to_owned(),
+        limit: 8.0,
+        ..Default::default()
+    };
+    let budgets = crate::budget::budgets(&[config]).expect("valid");
+    server.exporter.budgets().configure(budgets);
+    server
+        .exporter
+        .apply(&request(&labels("e", "m", "default"), Status::Ok));
+    let told = get(server.address, "/api/v1/budgets").await.json();
+    let budget = &told["budgets"][0];
+    assert_eq!(budget["name"], "b");
+    assert_eq!(budget["used"], 44.0, "38 of input and 6 of output");
+    assert_eq!(budget["ratio"], 5.5);
+    assert!(budget["exhausted_at"].is_number(), "{budget}");
+    assert!(
+        budget["period_rate"].is_null(),
+        "not measured for long enough: {budget}"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use expect_test::expect_file;
+use infertap_core::budget::BudgetReport;
 use std::collections::BTreeMap;
 
 #[test]
@@ -34,11 +35,36 @@ fn the_catalog_is_what_is_registered() {
     let exercised = exercised(live);
     exercised.apply_all(&super::gpu_join::shares("e"));
     exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
+    exercised.budgets(&budget_reports());
     let file = tempfile::NamedTempFile::new().expect("a file");
     let store = crate::store::StoreStatus::new(file.path(), true);
     exercised.store(Arc::new(store)).expect("the first one");
     let registered: BTreeMap<_, _> = exercised.gather().iter().map(of_family).collect();
     assert_eq!(registered, catalog);
+}
+
+/// One budget in tokens that is used up soon, and one in money.
+fn budget_reports() -> [BudgetReport; 2] {
+    let of = |unit: &str| BudgetReport {
+        name: unit.to_owned(),
+        scene: "*".to_owned(),
+        model: "*".to_owned(),
+        unit: unit.to_owned(),
+        basis: None,
+        period: "day".to_owned(),
+        time_zone: "UTC".to_owned(),
+        period_start: 0,
+        period_end: 86_400,
+        measured_since: None,
+        thresholds: vec![0.8],
+        limit: 2.0,
+        used: 1.0,
+        ratio: 0.5,
+        period_rate: None,
+        recent_rate: None,
+        exhausted_at: Some(7),
+    };
+    [of("tokens"), of("USD")]
 }
 
 fn sorted(labels: &[&str]) -> Vec<String> {
