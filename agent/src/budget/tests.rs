@@ -5,6 +5,7 @@ use crate::export::metrics::Format;
 use crate::export::{Exporter, MetricsConfig, ServerConfig};
 use crate::store::Store;
 use infertap_core::Observation;
+use infertap_core::money::{Amount, Basis, Charge, ChargeKind};
 use infertap_core::observation::{Labels, TokenDirection};
 use std::path::Path;
 use std::sync::Arc;
@@ -152,6 +153,57 @@ fn a_reload_keeps_what_is_measured_and_finds_what_was() {
     }
     assert!(life.store.status().up());
     life.stop();
+}
+
+#[test]
+fn charges_count_in_their_currency_and_by_their_kind_of_price() {
+    let exporter = Exporter::new(&MetricsConfig::default(), &ServerConfig::default()).expect("valid");
+    let of = |name: &str, unit: &str, basis: &str| BudgetConfig {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        basis: basis.to_owned(),
+        ..config(10.0, "search*")
+    };
+    let all = [
+        of("a", "USD", "tokens"),
+        of("b", "EUR", "tokens"),
+        of("c", "USD", "gpu"),
+        of("d", "tokens", "tokens"),
+    ];
+    exporter.budgets().configure(budgets(&all).expect("valid"));
+    let charge = |scene: &str, basis, units| {
+        Observation::Charge(Box::new(Charge {
+            request: Some(1),
+            labels: Labels {
+                engine: "e".into(),
+                model: "m".into(),
+                scene: scene.into(),
+            },
+            basis,
+            currency: "USD".parse().expect("a currency"),
+            kind: ChargeKind::Output,
+            amount: Amount::from_units(units).expect("an amount"),
+            tokens: 5,
+            saved: Amount::ZERO,
+        }))
+    };
+    exporter.apply(&[
+        charge("search-web", Basis::Tokens, 2.5),
+        charge("search-web", Basis::Tokens, 5.0),
+        charge("search-web", Basis::Gpu, 0.25),
+        charge("chat", Basis::Tokens, 100.0),
+    ]);
+    let used: Vec<f64> = exporter
+        .budgets()
+        .report()
+        .iter()
+        .map(|budget| budget.used)
+        .collect();
+    assert_eq!(
+        used,
+        [7.5, 0.0, 0.25, 0.0],
+        "tokens are told apart from what they cost"
+    );
 }
 
 #[test]
