@@ -3,8 +3,10 @@
 //! Owns: their names, help texts, and the translation of flags into configuration keys. Refuses: doing anything.
 
 use crate::config::{Hashed, LogFormat, Override, SocketProbe};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+use infertap_core::ledger::{By, Order};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use toml::Value;
@@ -57,6 +59,8 @@ pub enum Command {
     /// Show how much of each budget is used, and when it will be used up. Asks the agent that runs; where none does, tells what
     /// the last one left.
     Budget(Asking),
+    /// Show who used how much: requests, tokens and money, by scene, model or client. Asks the agent that runs.
+    Cost(CostArgs),
     /// Record the raw events of the engines of this host into a file, for `replay`.
     Record(RecordArgs),
     /// Rebuild the requests of a recording.
@@ -135,6 +139,54 @@ pub struct RunArgs {
     pub listen: Option<SocketAddr>,
 }
 
+/// `infertap cost`.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct CostArgs {
+    /// Another question.
+    #[command(subcommand)]
+    pub command: Option<CostCommand>,
+    /// What the rows are.
+    #[arg(long, default_value = "scene", value_parser = by())]
+    pub by: By,
+    /// Usage of the last so long: by 15 minutes within two days, by days (UTC) beyond.
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub since: crate::config::Span,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+}
+
+/// Other questions of `infertap cost`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum CostCommand {
+    /// The requests with most tokens, or the dearest ones.
+    Heaviest {
+        /// What makes a request heavy.
+        #[arg(long, default_value = "tokens", value_parser = order())]
+        order: Order,
+        /// Those that ended within this time; 2d at most.
+        #[arg(long, value_name = "TIME", default_value = "1h")]
+        since: crate::config::Span,
+        /// How many.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: usize,
+        /// Whom to ask.
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// The last hours against those before them: which scenes, models, clients and requests growth comes from, and whether
+    /// there are more requests or larger ones.
+    Growth {
+        /// Hours that are compared with as many before them; 1 to 24.
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        hours: u64,
+        /// Whom to ask.
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
 /// Which agent is asked, and how its answer is printed.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Asking {
@@ -147,6 +199,15 @@ pub struct Asking {
     /// Configuration file [default: /etc/infertap/infertap.toml where it exists].
     #[arg(long, value_name = "FILE", env = "INFERTAP_CONFIG", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
+}
+
+fn by() -> impl clap::builder::TypedValueParser<Value = By> {
+    PossibleValuesParser::new(By::ALL.map(By::as_str)).try_map(|name| By::named(&name).ok_or("no dimension"))
+}
+
+fn order() -> impl clap::builder::TypedValueParser<Value = Order> {
+    PossibleValuesParser::new(Order::ALL.map(Order::as_str))
+        .try_map(|name| Order::named(&name).ok_or("no order"))
 }
 
 /// `infertap record`.

@@ -14,3 +14,4 @@ pub mod recording;
 pub mod run;
 pub mod sampler;
 pub mod store;
+pub mod usage;

@@ -4,9 +4,10 @@
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
-use infertap::cli::{Asking, Cli, Command, ConfigCommand, ReplayArgs, Settings};
+use infertap::cli::{Asking, Cli, Command, ConfigCommand, CostArgs, CostCommand, ReplayArgs, Settings};
 use infertap::config::{self, Loaded, Override};
 use infertap::recording::{self, ReplayCommand, ReplayOutput};
+use infertap::usage::{Question, cost_command};
 use infertap::{budget, count, discover, doctor, run};
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
@@ -66,6 +67,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let loaded = load(&settings, Vec::new())?;
             budget::budget_command(&loaded.config, agent, json, &mut io::stdout().lock())?;
         }
+        Command::Cost(args) => cost(args)?,
         Command::Record(args) => {
             let loaded = load(&args.settings, args.settings.overrides())?;
             let duration = args.duration.map(config::Span::duration);
@@ -137,6 +139,37 @@ fn replay(args: ReplayArgs) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     recording::replay_command(&command, &mut out, &mut io::stderr().lock())?;
     Ok(())
+}
+
+fn cost(args: CostArgs) -> anyhow::Result<()> {
+    let seconds = |span: config::Span| span.duration().as_secs();
+    let (question, asking) = match args.command {
+        None => {
+            let since = seconds(args.since);
+            (Question::Cost { by: args.by, since }, args.asking)
+        }
+        Some(CostCommand::Heaviest {
+            order,
+            since,
+            limit,
+            asking,
+        }) => {
+            let since = seconds(since);
+            (Question::Heaviest { order, since, limit }, asking)
+        }
+        Some(CostCommand::Growth { hours, asking }) => (Question::Growth { hours }, asking),
+    };
+    let Asking { agent, json, config } = asking;
+    let address = if let Some(agent) = agent {
+        agent
+    } else {
+        let settings = Settings {
+            config,
+            ..Settings::default()
+        };
+        load(&settings, settings.overrides())?.config.server.listen
+    };
+    cost_command(address, &question, json, &mut io::stdout().lock())
 }
 
 /// The reader of our output has seen enough (`infertap … | head`).

@@ -39,6 +39,7 @@ fn version_and_help_are_on_standard_output() {
         "tokens",
         "doctor",
         "budget",
+        "cost",
         "record",
         "replay",
         "config",

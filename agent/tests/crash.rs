@@ -74,6 +74,7 @@ fn child() {
         exporter.apply(&[Observation::Tokens {
             request: 1,
             labels: labels.clone(),
+            client: None,
             direction: TokenDirection::Output,
             count: TOKENS,
         }]);

@@ -19,6 +19,7 @@ use crate::{
 };
 use std::{
     collections::{HashMap, VecDeque},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -255,7 +256,8 @@ fn settle(mut ending: Ending, counted: Counted, out: &mut Vec<Observation>) {
     ending.tokens.report_counted(counted.input, counted.output);
     let (input, output) = (ending.tokens.input(), ending.tokens.output());
     let finished = &mut *ending.finished;
-    tell_growth(ending.id, &finished.labels, &mut ending.tokens, out);
+    let client = finished.record.client;
+    tell_growth(ending.id, &finished.labels, client, &mut ending.tokens, out);
     let record = &mut finished.record;
     let before = record.output_tokens;
     record.input_tokens = input.map(|(n, _)| n);
@@ -282,7 +284,13 @@ fn tell(ending: Ending, out: &mut Vec<Observation>) {
 }
 
 /// Tells what was counted since it was last told.
-pub(crate) fn tell_growth(request: u64, labels: &Labels, tokens: &mut Tokens, out: &mut Vec<Observation>) {
+pub(crate) fn tell_growth(
+    request: u64,
+    labels: &Labels,
+    client: Option<IpAddr>,
+    tokens: &mut Tokens,
+    out: &mut Vec<Observation>,
+) {
     let (input, output) = tokens.take_growth();
     for (direction, count) in [(TokenDirection::Input, input), (TokenDirection::Output, output)] {
         if count > 0 {
@@ -290,6 +298,7 @@ pub(crate) fn tell_growth(request: u64, labels: &Labels, tokens: &mut Tokens, ou
             out.push(Observation::Tokens {
                 request,
                 labels,
+                client,
                 direction,
                 count,
             });

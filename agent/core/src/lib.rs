@@ -31,6 +31,7 @@ pub mod gpu;
 mod identity;
 mod infer;
 mod inside;
+pub mod ledger;
 mod link;
 mod lru;
 pub mod money;

@@ -7,7 +7,7 @@ use crate::{
     gpu::GpuShare, money::Charge, pressure::PressureReport,
 };
 use serde::Serialize;
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 /// Something that did not fit. `kind` label of `infertap_anomalies_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -132,6 +132,8 @@ pub enum Observation {
         request: u64,
         /// Whose.
         labels: Labels,
+        /// Who sent the request, as its record will tell.
+        client: Option<IpAddr>,
         /// Which way.
         direction: TokenDirection,
         /// How many more.

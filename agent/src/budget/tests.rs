@@ -56,6 +56,7 @@ impl Life {
             self.exporter.apply(&[Observation::Tokens {
                 labels: labels.clone(),
                 request: 1,
+                client: None,
                 direction,
                 count: count / 2,
             }]);
@@ -179,6 +180,7 @@ fn charges_count_in_their_currency_and_by_their_kind_of_price() {
                 model: "m".into(),
                 scene: scene.into(),
             },
+            client: None,
             basis,
             currency: "USD".parse().expect("a currency"),
             kind: ChargeKind::Output,

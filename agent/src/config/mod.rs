@@ -40,6 +40,7 @@ use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
 use crate::sampler::nvml::GpuConfig;
 use crate::store::StoreConfig;
+use crate::usage::{ContextLimitConfig, UsageConfig};
 use serde::{Deserialize, Serialize};
 
 /// Where the file is looked for when none is named; it need not be there.
@@ -75,6 +76,10 @@ pub struct Config {
     pub tokens: TokensConfig,
     /// What outlives the agent.
     pub store: StoreConfig,
+    /// Who used how much.
+    pub usage: UsageConfig,
+    /// How much models hold.
+    pub context_limit: Vec<ContextLimitConfig>,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -133,6 +138,8 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<PressureSection>("pressure"),
     SectionInfo::of::<TokensConfig>("tokens"),
     SectionInfo::of::<StoreConfig>("store"),
+    SectionInfo::of::<UsageConfig>("usage"),
+    SectionInfo::list_of::<ContextLimitConfig>("context_limit", ContextLimitConfig::EXAMPLE),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];

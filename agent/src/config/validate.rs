@@ -65,6 +65,8 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.pressure.invalid(),
         config.tokens.invalid(),
         config.store.invalid(),
+        config.usage.invalid(),
+        crate::usage::ContextLimitConfig::invalid(&config.context_limit),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

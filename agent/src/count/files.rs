@@ -12,18 +12,18 @@ use std::path::Path;
 
 /// Largest `tokenizer.json`: those of the largest vocabularies are some 35 MB.
 const MAX_TOKENIZER: u64 = 128 << 20;
-const MAX_SMALL: u64 = 8 << 20;
+pub(super) const MAX_SMALL: u64 = 8 << 20;
 /// Snapshots of a model in the cache that are looked at.
 const MAX_SNAPSHOTS: usize = 64;
 /// Processes of an engine that are looked at.
-const MAX_PROCESSES: usize = 8;
+pub(super) const MAX_PROCESSES: usize = 8;
 
 /// What an engine's command line tells of its tokenizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Told {
+pub(super) struct Told {
     /// A folder, a file, or a name on the hub, best first.
-    places: Vec<String>,
-    revision: Option<String>,
+    pub(super) places: Vec<String>,
+    pub(super) revision: Option<String>,
     /// A template's file.
     template: Option<String>,
     /// Why what it does can't be followed.
@@ -62,7 +62,7 @@ pub(super) fn find(
     Err(why.unwrap_or_else(|| "its command line names no model whose files are there".to_owned()))
 }
 
-fn is_gguf(path: &str) -> bool {
+pub(super) fn is_gguf(path: &str) -> bool {
     Path::new(path)
         .extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
@@ -206,7 +206,7 @@ fn hugging_face(
 }
 
 /// The folders of a model's snapshots in Hugging Face's cache: the one that its branch points to first.
-fn snapshots(
+pub(super) fn snapshots(
     root: &Root,
     name: &str,
     revision: Option<&str>,
@@ -243,7 +243,7 @@ fn snapshots(
         .collect()
 }
 
-fn told(kind: EngineKind, argv: &[String], env: &dyn Fn(&str) -> Option<String>) -> Told {
+pub(super) fn told(kind: EngineKind, argv: &[String], env: &dyn Fn(&str) -> Option<String>) -> Told {
     use crate::discover::flag_value as value;
     let first = |flags: &[&str]| flags.iter().find_map(|flag| value(argv, flag));
     let mut told = Told {

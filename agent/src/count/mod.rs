@@ -7,6 +7,7 @@
 mod beneath;
 mod command;
 mod config;
+mod context;
 mod files;
 mod model;
 mod pre;
@@ -21,6 +22,7 @@ mod worker;
 
 pub use command::tokens_command;
 pub use config::TokensConfig;
+pub use context::context_limit;
 
 use crate::discover::Host;
 use infertap_core::{CountJob, CountOutcome, Counted, EngineInfo};

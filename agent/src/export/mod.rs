@@ -17,9 +17,14 @@ pub use recent::{Filter, Recent};
 
 use crate::budget::Keeper;
 use crate::sampler::nvml::GpuView;
+use crate::usage::SharedLedger;
 use gpus::Gpus;
 use infertap_core::{
-    EngineInfo, Observation, capacity::CapacityReport, gpu::GpuShare, observation::EngineLoad,
+    EngineInfo, Observation,
+    capacity::CapacityReport,
+    gpu::GpuShare,
+    ledger::{ContextLimit, ContextLimits, LedgerConfig},
+    observation::EngineLoad,
     pressure::PressureReport,
 };
 use metrics::{MetricsError, lock};
@@ -74,6 +79,7 @@ pub struct Exporter {
     metrics: Metrics,
     recent: Recent,
     budgets: Keeper,
+    usage: SharedLedger,
     engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
     gpus: Mutex<Arc<Gpus>>,
     readiness: Mutex<Readiness>,
@@ -81,8 +87,18 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// An exporter that has seen nothing and is not ready.
+    /// An exporter that has seen nothing and is not ready; usage is kept within the default bounds.
     pub fn new(metrics: &MetricsConfig, server: &ServerConfig) -> Result<Arc<Exporter>, MetricsError> {
+        let usage = SharedLedger::new(&LedgerConfig::default(), ContextLimits::default());
+        Exporter::with_usage(metrics, server, usage)
+    }
+
+    /// As [`Exporter::new`], with this ledger.
+    pub fn with_usage(
+        metrics: &MetricsConfig,
+        server: &ServerConfig,
+        usage: SharedLedger,
+    ) -> Result<Arc<Exporter>, MetricsError> {
         if let Some((key, reason)) = server.invalid().into_iter().next() {
             return Err(MetricsError::Config { key, reason });
         }
@@ -90,6 +106,7 @@ impl Exporter {
             metrics: Metrics::new(metrics)?,
             recent: Recent::new(server.recent_requests),
             budgets: Keeper::default(),
+            usage,
             engines: Mutex::default(),
             gpus: Mutex::default(),
             readiness: Mutex::new(Readiness {
@@ -109,6 +126,9 @@ impl Exporter {
     pub fn apply(&self, observations: &[Observation]) {
         self.metrics.apply_all(observations);
         self.budgets.apply(observations);
+        let near = |labels: &_, near| self.metrics.near_context_limit(labels, near);
+        let overflow = self.usage.apply(observations, near);
+        self.metrics.usage_overflow(overflow);
         for observation in observations {
             match observation {
                 Observation::Finished(finished) => self.recent.push(&finished.record),
@@ -157,8 +177,15 @@ impl Exporter {
 
     /// An engine is gone.
     pub fn engine_down(&self, id: &str) {
+        self.context_limit(&id.into(), None);
         self.metrics.engine_down(id);
         lock(&self.engines).remove(id);
+    }
+
+    /// An engine's context limit is known, or no longer.
+    pub fn context_limit(&self, id: &Arc<str>, limit: Option<ContextLimit>) {
+        self.usage.lock().limits.engine(id, limit);
+        self.metrics.context_limit(id, limit);
     }
 
     /// Says whether an aspect (`socket`, `tls`, `tokenizer`, …) of an engine that is up is observed.
@@ -204,6 +231,11 @@ impl Exporter {
     /// What is used of budgets.
     pub fn budgets(&self) -> &Keeper {
         &self.budgets
+    }
+
+    /// Who used how much, when.
+    pub fn usage(&self) -> &SharedLedger {
+        &self.usage
     }
 
     /// Requests that ended lately.

@@ -24,6 +24,7 @@ use crate::probe::{ProbeOptions, Probes};
 use crate::recording::{Recorder, RecorderOptions};
 use crate::sampler::memory::MemorySampler;
 use crate::sampler::nvml::{NvmlMode, NvmlOpener, Sampler, Timing};
+use crate::usage::{Keeper, SharedLedger};
 use anyhow::Context as _;
 pub use reload::Reload;
 use reload::Reloader;
@@ -59,11 +60,14 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         // First what fails fast and harms nobody.
         let listener = export::bind(config.server.listen).await?;
-        let exporter = Exporter::new(&config.metrics, &config.server)?;
+        let usage = SharedLedger::new(&config.usage.ledger(), config.usage.limits(&config.context_limit));
+        let exporter = Exporter::with_usage(&config.metrics, &config.server, usage)?;
         let mut stop = Stop::on_signals()?;
         let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
         let store = tokio::task::block_in_place(|| store::open(&config.store, &exporter));
         let budgets = tokio::task::block_in_place(|| store::budgets(config, &exporter, store.as_ref()))?;
+        let days = config.usage.ledger().days;
+        let mut keeper = tokio::task::block_in_place(|| Keeper::new(exporter.usage(), store.clone(), days));
         let session = tokio::task::block_in_place(|| Session::start(config, &exporter, None))?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");
@@ -72,12 +76,15 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
         let mut ended = session.ended;
         let failed = tokio::select! {
             () = reloader.run() => None,
+            () = keeper.run(exporter.usage()) => None,
             () = Arc::clone(&exporter).serve(listener, stop.wait()) => None,
             failure = &mut ended => failure.ok(),
         };
         tracing::info!("detaching probes");
         tokio::task::block_in_place(|| {
             let finished = session.handle.finish();
+            keeper.keep(exporter.usage());
+            drop(keeper);
             // After the last observation, and before the store ends.
             drop(budgets);
             store::close(store);

@@ -48,6 +48,8 @@ pub(super) enum Command {
     Configure(Box<Config>),
     /// GPUs were read.
     Gpu(Box<crate::sampler::nvml::GpuUpdate>),
+    /// An engine's context limit was looked for.
+    ContextLimit(Arc<str>, Option<infertap_core::ledger::ContextLimit>),
     /// The memory of engines was read.
     Memory(Nanos, Vec<MemoryReading>),
     /// The watch thread panicked: nothing new would be found any more.
@@ -164,6 +166,7 @@ impl Tap {
                         self.pipeline.set_proxies(config.proxies());
                     }
                     Ok(Command::Gpu(update)) => self.gpus(*update),
+                    Ok(Command::ContextLimit(id, limit)) => self.exporter.context_limit(&id, limit),
                     Ok(Command::Memory(at, readings)) => self.memory_read(at, readings),
                     Ok(Command::Blind) => {
                         let _ = end.send("the discovery thread panicked".to_owned());

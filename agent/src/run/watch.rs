@@ -4,9 +4,12 @@
 
 use super::tap::Command;
 use crate::clock::monotonic_ns;
+use crate::count::context_limit;
 use crate::discover::{Change, DiscoverConfig, FoundEngine, Scan, Scanner, ScannerConfig, diff};
 use crate::sampler::memory::MemorySampler;
+use infertap_core::EngineInfo;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,8 @@ pub(super) struct Watcher {
     engines: Vec<FoundEngine>,
     problems: BTreeSet<String>,
     memory: Option<Memory>,
+    /// Engines whose context limit is known; ids are few, and come again.
+    limited: BTreeSet<Arc<str>>,
 }
 
 /// The reading of memory, and when it is due.
@@ -67,6 +72,7 @@ impl Watcher {
                 interval,
                 due: Instant::now(),
             }),
+            limited: BTreeSet::new(),
         }
     }
 
@@ -78,18 +84,48 @@ impl Watcher {
             self.tell_problems(&scan);
             let changes = diff(&self.engines, &scan.engines);
             self.engines = scan.engines;
+            self.limited
+                .retain(|id| self.engines.iter().any(|engine| engine.info.id == *id));
             if !self.tell_last_memory(&changes) {
                 return;
             }
             // The first look is told in any case: with it the agent is ready.
             let tell = std::mem::take(&mut first) || !changes.is_empty();
+            let limits = self.to_look_for_limits(&changes);
             if tell && self.commands.send(Command::Changes(changes)).is_err() {
+                return;
+            }
+            if !self.tell_limits(&limits) {
                 return;
             }
             if !self.pause(looked, hints) {
                 return;
             }
         }
+    }
+
+    /// Engines whose context limit is to be looked for: new ones, and others of which it is not known.
+    fn to_look_for_limits(&self, changes: &[Change]) -> Vec<Arc<EngineInfo>> {
+        let wanted = changes.iter().filter_map(|change| match change {
+            Change::Up(engine) => Some(engine),
+            Change::Changed(engine) => Some(engine).filter(|engine| !self.limited.contains(&engine.info.id)),
+            Change::Down(_) => None,
+        });
+        wanted.map(|engine| Arc::clone(&engine.info)).collect()
+    }
+
+    /// After the engines themselves were told: reading files may take a while. `false` when nobody is there to be told.
+    fn tell_limits(&mut self, engines: &[Arc<EngineInfo>]) -> bool {
+        engines.iter().all(|engine| {
+            let limit = context_limit(self.scanner.host(), engine);
+            if limit.is_some() {
+                self.limited.insert(Arc::clone(&engine.id));
+            } else {
+                self.limited.remove(&engine.id);
+            }
+            let command = Command::ContextLimit(Arc::clone(&engine.id), limit);
+            self.commands.send(command).is_ok()
+        })
     }
 
     /// Waits for the next look; `false` at the end.

@@ -5,6 +5,7 @@ use infertap_abi::DropReason;
 use infertap_core::capacity::{Basis, CapacityReport, Knee};
 use infertap_core::event::EventKind;
 use infertap_core::gpu::{GpuShare, GpuState, TokenPhase, Uncharged};
+use infertap_core::ledger::{ContextLimit, LimitSource};
 use infertap_core::observation::{Anomaly, Finished, Labels, Observation, TokenDirection};
 use infertap_core::pressure::{
     CgroupMemory, CgroupVersion, GpuMemory, MemoryEvents, PressureReport, PressureState, Reason, ReasonKind,
@@ -40,6 +41,11 @@ impl Agent {
         exporter.engine_up(&engine());
         exporter.engine_coverage("vllm-8000", "socket", true);
         exporter.metrics().probe_up("socket", true);
+        let limit = ContextLimit {
+            tokens: 48,
+            source: LimitSource::CommandLine,
+        };
+        exporter.context_limit(&labels().engine, Some(limit));
         runtime.spawn(Arc::clone(&exporter).serve(listener, std::future::pending()));
         runtime.spawn(traffic(exporter));
         Agent {
@@ -90,6 +96,7 @@ fn request(status: Status) -> Vec<Observation> {
     let tokens = |direction, count| Observation::Tokens {
         request: 1,
         labels: labels(),
+        client: None,
         direction,
         count,
     };

@@ -9,6 +9,7 @@ mod clients;
 mod diagnosis;
 mod lifetime;
 mod trouble;
+mod usage;
 
 use infertap_tests::{
     agent::{Agent, Record, Start},

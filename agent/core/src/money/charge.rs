@@ -5,6 +5,7 @@
 use super::amount::{Amount, Currency};
 use crate::{RequestRecord, observation::Labels};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// What a price is of. `basis` label of `llm_cost_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,6 +76,8 @@ pub struct Charge {
     pub request: Option<u64>,
     /// Whose.
     pub labels: Labels,
+    /// Who sent the request, where that is known.
+    pub client: Option<IpAddr>,
     /// By which price.
     pub basis: Basis,
     /// What it is in.

@@ -17,6 +17,7 @@ use crate::{
 };
 use std::{
     collections::{HashMap, hash_map::Entry},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -80,9 +81,10 @@ impl Money {
                 Observation::Tokens {
                     request,
                     labels,
+                    client,
                     direction,
                     count,
-                } => self.tokens(*request, labels, *direction, *count),
+                } => self.tokens(*request, (&*labels, *client), *direction, *count),
                 Observation::Finished(finished) => self.finished(finished),
                 _ => {}
             }
@@ -102,7 +104,13 @@ impl Money {
         price
     }
 
-    fn tokens(&mut self, request: u64, labels: &Labels, direction: TokenDirection, count: u64) {
+    fn tokens(
+        &mut self,
+        request: u64,
+        (labels, client): (&Labels, Option<IpAddr>),
+        direction: TokenDirection,
+        count: u64,
+    ) {
         if !self.open.contains_key(&request) {
             // Without prices nothing is missed: only who asks for prices is told what has none.
             if self.book.is_empty() {
@@ -132,6 +140,7 @@ impl Money {
                 self.charges.push(Observation::Charge(Box::new(Charge {
                     request: Some(request),
                     labels: labels.clone(),
+                    client,
                     basis: Basis::Tokens,
                     currency: price.currency,
                     kind: ChargeKind::Output,
@@ -173,6 +182,7 @@ impl Money {
                 self.charges.push(Observation::Charge(Box::new(Charge {
                     request: Some(finished.id),
                     labels: finished.labels.clone(),
+                    client: finished.record.client,
                     basis: Basis::Tokens,
                     currency: price.currency,
                     kind,

@@ -41,6 +41,7 @@ fn tokens(request: u64, direction: TokenDirection, count: u64) -> Observation {
     Observation::Tokens {
         request,
         labels: labels("m"),
+        client: None,
         direction,
         count,
     }

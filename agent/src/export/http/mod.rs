@@ -5,6 +5,7 @@
 
 mod negotiate;
 mod routes;
+mod usage;
 
 pub(crate) use routes::BudgetsAnswer;
 

@@ -3,7 +3,7 @@
 //! Owns: paths, parameters, JSON errors. Refuses: connections and their limits (`http`). Answers are read from memory:
 //! no request from outside makes the agent touch a file, a process or an engine.
 
-use super::{Limits, negotiate::negotiate};
+use super::{Limits, negotiate::negotiate, usage};
 use crate::export::{EngineStatus, Exporter, Filter, gpus::Answer as GpusAnswer, metrics::Format};
 use axum::{
     Json, Router,
@@ -38,6 +38,9 @@ infertap: a tap on LLM inference
 /api/v1/engines    inference engines found on this host
 /api/v1/gpus       NVIDIA GPUs: last reading, processes and engines, what is not supported
 /api/v1/requests   requests that ended lately, newest first: ?limit=N&engine=&model=&scene=&status=
+/api/v1/cost       who used how much: ?by=scene|model|client&since=24h
+/api/v1/heaviest   the heaviest requests: ?order=tokens|cost&since=1h&limit=N&model=&scene=
+/api/v1/growth     the last hours against those before them, and what growth comes from: ?hours=1
 ";
 
 /// What the paths share.
@@ -62,7 +65,7 @@ impl App {
 
     /// Makes an answer that may be large: away from the threads that serve connections, one after the other,
     /// and only so many at once, those included that clients are slow to read.
-    async fn large(
+    pub(super) async fn large(
         &self,
         make: impl FnOnce(&Exporter) -> Result<Vec<u8>, Problem> + Send + 'static,
     ) -> Result<Bytes, Problem> {
@@ -109,6 +112,9 @@ pub(super) fn router(app: App) -> Router {
         .route("/api/v1/engines", get(engines))
         .route("/api/v1/gpus", get(gpus))
         .route("/api/v1/requests", get(requests))
+        .route("/api/v1/cost", get(usage::cost))
+        .route("/api/v1/heaviest", get(usage::heaviest))
+        .route("/api/v1/growth", get(usage::growth))
         .fallback(|uri: Uri| async move {
             Problem(
                 StatusCode::NOT_FOUND,
@@ -125,7 +131,7 @@ pub(super) fn router(app: App) -> Router {
 }
 
 /// A failure, as `{"error": "…"}`.
-struct Problem(StatusCode, String);
+pub(super) struct Problem(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
@@ -137,7 +143,7 @@ impl IntoResponse for Problem {
     }
 }
 
-fn internal(error: impl std::fmt::Display) -> Problem {
+pub(super) fn internal(error: impl std::fmt::Display) -> Problem {
     Problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 

@@ -81,18 +81,21 @@ mod cuda;
 mod gpu;
 mod gpu_join;
 mod store;
+mod usage;
 
 pub(super) use budget::*;
 pub(super) use cuda::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
 pub(super) use store::*;
+pub(super) use usage::*;
 
 /// Every metric, in the order of the reference.
 pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
     [
         REQUESTS_AND_AGENT,
         budget::BUDGETS,
+        usage::USAGE,
         gpu_join::GPU_JOIN,
         gpu::GPUS,
         cuda::CUDA,

@@ -26,6 +26,7 @@ mod reference;
 mod running;
 mod series;
 mod store;
+mod usage;
 mod values;
 
 pub use catalog::{CATALOG, Definition, Kind};
@@ -111,6 +112,7 @@ pub struct Metrics {
     open_connections: IntGauge,
     gpus: gpu::GpuCollector,
     gpu_shares: gpu_join::GpuShares,
+    usage: usage::UsageMetrics,
     wall_clock: fn() -> Option<u64>,
 }
 
@@ -204,6 +206,7 @@ impl Metrics {
             open_connections,
             gpus,
             gpu_shares: gpu_join::GpuShares::register(&registry)?,
+            usage: usage::UsageMetrics::register(&registry)?,
             wall_clock,
             families,
             registry,

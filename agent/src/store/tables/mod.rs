@@ -3,3 +3,4 @@
 //! Owns: nothing but their list. Refuses: transactions and threads (the store's).
 
 pub mod budget;
+pub mod usage;

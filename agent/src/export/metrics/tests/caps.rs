@@ -1,6 +1,9 @@
 //! Caps on label values, seen through the exposition.
 
 use super::*;
+use crate::export::{Exporter, ServerConfig};
+use crate::usage::SharedLedger;
+use infertap_core::ledger::{By, ContextLimits, LedgerConfig};
 use proptest::prelude::*;
 
 #[test]
@@ -54,6 +57,82 @@ fn scenes_and_engines_are_capped_too() {
             r#"infertap_label_overflow_total{label="xid"} 0"#,
         ]
     );
+}
+
+/// Ten thousand of each at once: all that the agent keeps of labels stays within its caps, and what did not fit is counted.
+#[test]
+fn ten_thousand_scenes_and_ten_thousand_models_make_no_more_than_the_caps() {
+    let usage = SharedLedger::with_clock(&LedgerConfig::default(), ContextLimits::default(), || {
+        1_767_225_600
+    });
+    let (metrics, server) = (MetricsConfig::default(), ServerConfig::default());
+    let exporter = Exporter::with_usage(&metrics, &server, usage).expect("valid");
+    let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+    let encoded = || exporter.metrics().encode(Format::Text).expect("encodes");
+    let family = |text: &str, name: &str| {
+        let of_family = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'));
+        text.lines()
+            .filter(of_family)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    // Each model with each scene that has a place, before there are too many of either.
+    let pairs = (0..10_000)
+        .map(|i| (i, i))
+        .chain((0..100).flat_map(|i| (0..50).map(move |j| (i, j))));
+    let mut requests = 0u64;
+    for (model, scene) in pairs {
+        let labels = labels("e", &format!("model-{model}"), &format!("scene-{scene}"));
+        exporter.apply(&request(&labels, Status::Ok));
+        requests += 1;
+    }
+    let text = encoded();
+    let (models, scenes) = (101, 51);
+    let tokens = family(&text, "llm_input_tokens_total");
+    // Models past the cap came with scenes past theirs only, and scenes past it with fifty models that had a place.
+    assert_eq!(tokens.len(), 100 * 50 + 50 + 1);
+    assert!(tokens.len() <= models * scenes);
+    let sum: u64 = tokens
+        .iter()
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum();
+    assert_eq!(
+        sum,
+        38 * requests,
+        "what has no place of its own is in other, and not lost"
+    );
+    let before = series(&text);
+    for i in 10_000..20_000 {
+        let labels = labels("e", &format!("model-{i}"), &format!("scene-{i}"));
+        exporter.apply(&request(&labels, Status::Ok));
+    }
+    let text = encoded();
+    println!(
+        "{} series of llm_input_tokens_total, {} in all",
+        tokens.len(),
+        series(&text)
+    );
+    let overflow = family(&text, "infertap_label_overflow_total");
+    println!("{}", overflow.join("\n"));
+    assert_eq!(
+        series(&text),
+        before,
+        "ten thousand more of each make no series more"
+    );
+    assert_eq!(
+        overflow[1..3],
+        [
+            r#"infertap_label_overflow_total{label="model"} 19900"#,
+            r#"infertap_label_overflow_total{label="scene"} 19950"#,
+        ]
+    );
+    let report = exporter
+        .usage()
+        .lock()
+        .report(exporter.usage().now(), 3600, By::Scene);
+    assert_eq!(report.total.usage.requests, requests + 10_000);
+    assert!(report.rows.len() <= 1000 + 251, "{}", report.rows.len());
+    assert!(text.contains("\ninfertap_usage_overflow_total "));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use expect_test::expect_file;
 use infertap_core::budget::BudgetReport;
+use infertap_core::ledger::{ContextLimit, LimitSource};
 use std::collections::BTreeMap;
 
 #[test]
@@ -36,6 +37,12 @@ fn the_catalog_is_what_is_registered() {
     exercised.apply_all(&super::gpu_join::shares("e"));
     exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
     exercised.budgets(&budget_reports());
+    exercised.near_context_limit(&labels("e", "m", "s"), true);
+    let limit = ContextLimit {
+        tokens: 4096,
+        source: LimitSource::Files,
+    };
+    exercised.context_limit(&"llama_cpp-8080".into(), Some(limit));
     let file = tempfile::NamedTempFile::new().expect("a file");
     let store = crate::store::StoreStatus::new(file.path(), true);
     exercised.store(Arc::new(store)).expect("the first one");

@@ -88,6 +88,7 @@ fn tokens(labels: &Labels, direction: TokenDirection, count: u64) -> Observation
     Observation::Tokens {
         request: 1,
         labels: labels.clone(),
+        client: None,
         direction,
         count,
     }
@@ -370,13 +371,9 @@ fn events_and_losses() {
         role: infertap_abi::Role::Accepted,
         late: false,
     };
-    for kind in [
-        EventKind::Open(socket),
-        EventKind::Eof(socket),
-        EventKind::Open(socket),
-    ] {
-        metrics.event(&kind);
-    }
+    metrics.event(&EventKind::Open(socket));
+    metrics.event(&EventKind::Eof(socket));
+    metrics.event(&EventKind::Open(socket));
     let events = samples(&metrics, "infertap_events_total");
     assert_eq!(events.len(), EVENT_KINDS.len());
     assert!(events.contains(&r#"infertap_events_total{kind="open"} 2"#.to_owned()));
