@@ -59,3 +59,19 @@ pub fn programs_of(pid: u32) -> Result<BTreeSet<u32>> {
     }
     Ok(ids)
 }
+
+/// How many attachments process `pid` holds: links of BPF programs, or on older kernels the events that they are on.
+pub fn attachments_of(pid: u32) -> Result<usize> {
+    let mut count = 0;
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let Ok(target) = fs::read_link(entry?.path()) else {
+            // Closed since it was listed.
+            continue;
+        };
+        let target = target.to_string_lossy();
+        count += usize::from(
+            target.contains("bpf_link") || target.contains("bpf-link") || target.contains("perf_event"),
+        );
+    }
+    Ok(count)
+}

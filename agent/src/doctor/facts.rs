@@ -7,6 +7,8 @@ use super::live;
 use crate::config::Config;
 use crate::discover::host::{inode_of, read_bounded, text};
 use crate::discover::{Scanner, ScannerConfig};
+use crate::sampler::memory::MemorySampler;
+use crate::sampler::psi;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +38,15 @@ pub struct Facts {
     /// Lockdown mode.
     pub lockdown: Option<String>,
     /// The GPU's management library.
-    pub gpu: Result<GpuFacts, String>,
+    pub gpu: Nvml,
+    /// CUDA's libraries in the engines that run now; `None` with `gpu.cuda = false`.
+    pub cuda: Option<Vec<CudaFacts>>,
+    /// Where control groups were found, or why not.
+    pub cgroups: Result<String, String>,
+    /// Engines that run now and whose control group tells nothing of memory.
+    pub without_cgroup: Vec<String>,
+    /// The kernel tells of stalls for want of memory.
+    pub stalls: bool,
     /// Whether the HTTP server could listen.
     pub listen: Result<String, String>,
     /// Engines that run now.
@@ -69,13 +79,48 @@ pub enum Tracefs {
 
 /// What NVML says.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Nvml {
+    /// `gpu.nvml = "off"`.
+    Off,
+    /// The host has none.
+    Absent(String),
+    /// It does not work.
+    Failed(String),
+    /// It works.
+    There(GpuFacts),
+}
+
+/// A host's GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuFacts {
     /// Driver version.
     pub driver: String,
     /// Version of NVML.
     pub nvml: String,
-    /// Number of GPUs.
-    pub devices: u32,
+    /// The GPUs, by index.
+    pub devices: Vec<GpuDevice>,
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuDevice {
+    /// Its name, or why it can't be read.
+    pub name: Result<String, String>,
+    /// It is split into MIG instances.
+    pub mig: bool,
+    /// It has performance counters that NVML reads (GPM).
+    pub counters: bool,
+}
+
+/// A CUDA library that processes of an engine have mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CudaFacts {
+    /// The engine.
+    pub engine: String,
+    /// The file, as the process has it.
+    pub library: String,
+    /// Functions that are probed, or why they can't be looked up.
+    pub functions: Result<usize, String>,
 }
 
 impl Facts {
@@ -86,15 +131,33 @@ impl Facts {
         if !matches!(facts.tracefs, Tracefs::Ready(_)) {
             facts.tracefs = live::try_tracefs(&facts.tracefs);
         }
-        facts.gpu = live::gpu();
+        facts.gpu = live::gpu(&config.gpu);
         facts.listen = live::try_listen(config.server.listen);
-        let scan = Scanner::new(ScannerConfig::new(config.discover.clone())).scan();
+        let scanner = ScannerConfig::new(config.discover.clone());
+        let proc = scanner.root.clone();
+        let scan = Scanner::new(scanner).scan();
         facts.engines = scan
             .engines
             .iter()
             .map(|engine| engine.info.id.to_string())
             .collect();
         facts.discovery_problems = scan.problems.iter().map(ToString::to_string).collect();
+        let pids = || {
+            scan.engines
+                .iter()
+                .map(|engine| (&engine.info.id, &engine.info.pids))
+        };
+        facts.cuda = config.gpu.cuda.then(|| {
+            pids()
+                .flat_map(|(id, pids)| live::cuda(&proc, id, pids))
+                .collect()
+        });
+        let mut memory = MemorySampler::new(proc.clone(), std::process::id());
+        facts.cgroups = memory.found();
+        facts.without_cgroup = pids()
+            .filter(|(id, pids)| memory.read(id, pids).cgroups.is_empty())
+            .map(|(id, _)| id.to_string())
+            .collect();
         facts
     }
 
@@ -120,7 +183,11 @@ impl Facts {
             perf_paranoid: small(proc.join("sys/kernel/perf_event_paranoid"))
                 .and_then(|text| text.parse().ok()),
             lockdown: small(sys.join("kernel/security/lockdown")).and_then(|text| chosen(&text)),
-            gpu: Err(String::new()),
+            gpu: Nvml::Off,
+            cuda: None,
+            cgroups: Ok(String::new()),
+            without_cgroup: Vec::new(),
+            stalls: psi::read(&proc.join("pressure/memory")).is_some(),
             listen: Ok(String::new()),
             engines: Vec::new(),
             discovery_problems: Vec::new(),

@@ -3,7 +3,7 @@
 //! Owns: the judgement, as a pure function. Refuses: finding facts.
 
 use super::facts::{Facts, Tracefs};
-use super::{Check, Verdict};
+use super::{Check, Verdict, judge_gpu};
 use crate::config::SocketProbe;
 
 /// The first kernel with ring buffers (and `CAP_BPF`).
@@ -17,14 +17,14 @@ const MEMLOCK_NEEDED: u64 = 64 << 20;
 
 /// Capabilities (include/uapi/linux/capability.h).
 const SYS_PTRACE: (u32, &str) = (19, "CAP_SYS_PTRACE");
-const SYS_ADMIN: (u32, &str) = (21, "CAP_SYS_ADMIN");
+pub(super) const SYS_ADMIN: (u32, &str) = (21, "CAP_SYS_ADMIN");
 const SYS_RESOURCE: (u32, &str) = (24, "CAP_SYS_RESOURCE");
 const PERFMON: (u32, &str) = (38, "CAP_PERFMON");
 const BPF: (u32, &str) = (39, "CAP_BPF");
 
 /// Every check, in the order in which a host is brought up.
 pub fn judge(facts: &Facts, socket_probe: SocketProbe) -> Vec<Check> {
-    vec![
+    [
         kernel(facts),
         architecture(facts),
         privileges(facts),
@@ -37,12 +37,19 @@ pub fn judge(facts: &Facts, socket_probe: SocketProbe) -> Vec<Check> {
         perf_paranoid(facts),
         btf(facts),
         listen(facts),
-        gpu(facts),
         engines(facts),
     ]
+    .into_iter()
+    .chain(judge_gpu::judge(facts))
+    .collect()
 }
 
-fn check(name: &'static str, verdict: Verdict, why: impl Into<String>, advice: Option<&str>) -> Check {
+pub(super) fn check(
+    name: &'static str,
+    verdict: Verdict,
+    why: impl Into<String>,
+    advice: Option<&str>,
+) -> Check {
     Check {
         name,
         verdict,
@@ -51,7 +58,7 @@ fn check(name: &'static str, verdict: Verdict, why: impl Into<String>, advice: O
     }
 }
 
-fn works(name: &'static str, why: impl Into<String>) -> Check {
+pub(super) fn works(name: &'static str, why: impl Into<String>) -> Check {
     check(name, Verdict::Works, why, None)
 }
 
@@ -61,7 +68,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn has(facts: &Facts, capability: (u32, &str)) -> bool {
+pub(super) fn has(facts: &Facts, capability: (u32, &str)) -> bool {
     facts
         .capabilities
         .is_some_and(|bits| bits >> capability.0 & 1 == 1)
@@ -338,29 +345,6 @@ fn listen(facts: &Facts) -> Check {
     }
 }
 
-fn gpu(facts: &Facts) -> Check {
-    match &facts.gpu {
-        Ok(gpu) => works(
-            "gpu",
-            format!(
-                "{} NVIDIA GPU{}, driver {}, NVML {}",
-                gpu.devices,
-                super::plural(gpu.devices as usize),
-                gpu.driver,
-                gpu.nvml
-            ),
-        ),
-        Err(why) => check(
-            "gpu",
-            Verdict::Degraded,
-            format!("NVML: {why}; there will be no GPU metrics"),
-            Some(
-                "where there is an NVIDIA GPU, install its driver; in a container, use the NVIDIA container toolkit (NVIDIA_DRIVER_CAPABILITIES=utility)",
-            ),
-        ),
-    }
-}
-
 fn engines(facts: &Facts) -> Check {
     let problems = facts.discovery_problems.join("; ");
     match (facts.engines.is_empty(), problems.is_empty()) {
@@ -386,4 +370,4 @@ fn engines(facts: &Facts) -> Check {
 
 #[cfg(test)]
 #[path = "judge_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -1,11 +1,11 @@
 //! Tests of `judge`: a sound host, and hosts that lack one thing each.
 
 use super::*;
-use crate::doctor::{BpfFailure, Diagnosis, GpuFacts};
+use crate::doctor::{BpfFailure, CudaFacts, Diagnosis, GpuDevice, GpuFacts, Nvml};
 use expect_test::expect;
 use std::path::PathBuf;
 
-fn sound() -> Facts {
+pub(in crate::doctor) fn sound() -> Facts {
     Facts {
         release: "6.1.0-18-cloud-amd64".to_owned(),
         arch: "x86_64".to_owned(),
@@ -18,11 +18,26 @@ fn sound() -> Facts {
         memlock: Some(65_536),
         perf_paranoid: Some(3),
         lockdown: Some("none".to_owned()),
-        gpu: Ok(GpuFacts {
+        gpu: Nvml::There(GpuFacts {
             driver: "580.65".to_owned(),
             nvml: "13.580.65".to_owned(),
-            devices: 2,
+            devices: vec![
+                GpuDevice {
+                    name: Ok("NVIDIA H100".to_owned()),
+                    mig: false,
+                    counters: true,
+                };
+                2
+            ],
         }),
+        cuda: Some(vec![CudaFacts {
+            engine: "vllm-8000".to_owned(),
+            library: "/usr/lib/libcuda.so.1".to_owned(),
+            functions: Ok(84),
+        }]),
+        cgroups: Ok("version 2 at /sys/fs/cgroup".to_owned()),
+        without_cgroup: Vec::new(),
+        stalls: true,
         listen: Ok("127.0.0.1:9464".to_owned()),
         engines: vec!["vllm-8000".to_owned()],
         discovery_problems: Vec::new(),
@@ -73,7 +88,7 @@ fn one_thing_is_missing() {
             Box::new(|f| f.arch = "s390x".to_owned()),
         ),
         (
-            "privileges fails | privileges fails",
+            "privileges fails, cuda calls degraded | privileges fails, cuda calls degraded",
             Box::new(move |f| f.capabilities = Some(without(&[BPF, SYS_ADMIN]))),
         ),
         (
@@ -81,7 +96,7 @@ fn one_thing_is_missing() {
             Box::new(move |f| f.capabilities = Some(without(&[BPF, PERFMON]))),
         ),
         (
-            " | ",
+            "cuda calls degraded | cuda calls degraded",
             Box::new(move |f| f.capabilities = Some(without(&[SYS_ADMIN]))),
         ),
         (
@@ -89,7 +104,7 @@ fn one_thing_is_missing() {
             Box::new(move |f| f.capabilities = Some(without(&[SYS_PTRACE]))),
         ),
         (
-            "privileges fails, perf events fails | privileges fails, perf events fails",
+            "privileges fails, perf events fails, cuda calls degraded | privileges fails, perf events fails, cuda calls degraded",
             Box::new(|f| f.capabilities = Some(0)),
         ),
         (
@@ -124,7 +139,7 @@ fn one_thing_is_missing() {
             Box::new(|f| f.tracefs = Tracefs::Refused("x".to_owned())),
         ),
         (
-            "uprobes degraded | uprobes fails",
+            "uprobes degraded, cuda calls degraded | uprobes fails, cuda calls degraded",
             Box::new(|f| f.uprobe_pmu = false),
         ),
         (" | ", Box::new(|f| f.btf = false)),
@@ -134,7 +149,7 @@ fn one_thing_is_missing() {
         ),
         (
             "gpu degraded | gpu degraded",
-            Box::new(|f| f.gpu = Err("no library".to_owned())),
+            Box::new(|f| f.gpu = Nvml::Absent("no library".to_owned())),
         ),
         (" | ", Box::new(|f| f.engines.clear())),
         (
@@ -150,7 +165,7 @@ fn one_thing_is_missing() {
 fn the_answer_is_for_people_and_for_programs() {
     let mut facts = sound();
     facts.pid_namespace = Some(1);
-    facts.gpu = Err("a libloading error occurred".to_owned());
+    facts.gpu = Nvml::Absent("a libloading error occurred".to_owned());
     let diagnosis = Diagnosis::of(&facts, SocketProbe::Tracepoint);
     let mut text = Vec::new();
     diagnosis.print(&mut text).expect("Vec");
@@ -168,9 +183,12 @@ fn the_answer_is_for_people_and_for_programs() {
         works     perf events    perf_event_paranoid is 3, which does not bind us
         works     btf            the kernel describes its types (not needed by these probes)
         works     http           127.0.0.1:9464 is free
-        degraded  gpu            NVML: a libloading error occurred; there will be no GPU metrics
-                                 → where there is an NVIDIA GPU, install its driver; in a container, use the NVIDIA container toolkit (NVIDIA_DRIVER_CAPABILITIES=utility)
         works     engines        vllm-8000
+        degraded  gpu            a libloading error occurred; there will be no GPU metrics
+                                 → where there is an NVIDIA GPU, install its driver; in a container, use the NVIDIA container toolkit (NVIDIA_DRIVER_CAPABILITIES=utility), or mount the driver's libnvidia-ml.so.1 and name it in gpu.nvml_library; where there is none, gpu.nvml = "off" says so
+        works     cuda calls     vllm-8000: 84 functions of /usr/lib/libcuda.so.1
+        works     control groups version 2 at /sys/fs/cgroup
+        works     memory stalls  the kernel tells of them (PSI)
 
         `infertap run` can't work here: 1 check above fails.
     "#]].assert_eq(&String::from_utf8(text).expect("text"));

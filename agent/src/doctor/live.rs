@@ -2,10 +2,17 @@
 //!
 //! Owns: the trials, each of which leaves nothing behind. Refuses: judging their outcome.
 
-use super::facts::{BpfFailure, GpuFacts, Tracefs};
+use super::facts::{BpfFailure, CudaFacts, GpuDevice, GpuFacts, Nvml, Tracefs};
+use crate::probe::cuda::libraries as cuda_libraries;
+use crate::sampler::nvml::{GpuConfig, NvmlMode, NvmlOpener, OpenError};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
+
+/// GPUs that are asked; a host has up to 16.
+const MAX_GPUS: u32 = 64;
 
 /// bpf(2) commands and types (include/uapi/linux/bpf.h).
 const MAP_CREATE: libc::c_long = 0;
@@ -118,14 +125,48 @@ pub(super) fn try_tracefs(seen: &Tracefs) -> Tracefs {
     }
 }
 
-/// Loads NVML and asks it for its versions.
-pub(super) fn gpu() -> Result<GpuFacts, String> {
-    let nvml = nvml_wrapper::Nvml::init().map_err(|error| error.to_string())?;
-    Ok(GpuFacts {
-        driver: nvml.sys_driver_version().map_err(|error| error.to_string())?,
-        nvml: nvml.sys_nvml_version().map_err(|error| error.to_string())?,
-        devices: nvml.device_count().map_err(|error| error.to_string())?,
-    })
+/// Loads NVML, as `infertap run` would, and asks it what there is.
+pub(super) fn gpu(config: &GpuConfig) -> Nvml {
+    if config.nvml == NvmlMode::Off {
+        return Nvml::Off;
+    }
+    let nvml = match NvmlOpener::new(config).load() {
+        Ok(nvml) => nvml,
+        Err(OpenError::Absent(why)) if config.nvml == NvmlMode::Auto => return Nvml::Absent(why),
+        Err(OpenError::Absent(why) | OpenError::Failed(why)) => return Nvml::Failed(why),
+    };
+    let device = |index| {
+        let found = nvml.device_by_index(index);
+        let on = |ask: fn(&nvml_wrapper::Device<'_>) -> bool| found.as_ref().is_ok_and(ask);
+        GpuDevice {
+            mig: on(|device| device.mig_mode().is_ok_and(|mode| mode.current == 1)),
+            counters: on(|device| device.gpm_support().unwrap_or(false)),
+            name: found
+                .and_then(|device| device.name())
+                .map_err(|error| error.to_string()),
+        }
+    };
+    let facts = || {
+        Ok::<_, nvml_wrapper::error::NvmlError>(GpuFacts {
+            driver: nvml.sys_driver_version()?,
+            nvml: nvml.sys_nvml_version()?,
+            devices: (0..nvml.device_count()?.min(MAX_GPUS)).map(device).collect(),
+        })
+    };
+    facts().map_or_else(|error| Nvml::Failed(error.to_string()), Nvml::There)
+}
+
+/// CUDA's libraries that these processes of an engine have mapped, each file once.
+pub(super) fn cuda(proc: &Path, engine: &str, pids: &[u32]) -> Vec<CudaFacts> {
+    let mut seen = BTreeSet::new();
+    let each = pids.iter().flat_map(|pid| cuda_libraries(proc, *pid));
+    each.filter(|library| seen.insert(library.name.clone()))
+        .map(|library| CudaFacts {
+            engine: engine.to_owned(),
+            library: library.name,
+            functions: library.functions,
+        })
+        .collect()
 }
 
 /// Binds the address of the HTTP server, and lets go of it.

@@ -5,9 +5,10 @@
 
 mod facts;
 mod judge;
+mod judge_gpu;
 mod live;
 
-pub use facts::{BpfFailure, Facts, GpuFacts, Tracefs};
+pub use facts::{BpfFailure, CudaFacts, Facts, GpuDevice, GpuFacts, Nvml, Tracefs};
 pub use judge::judge;
 
 use crate::config::{Config, SocketProbe};

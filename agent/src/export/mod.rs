@@ -16,7 +16,7 @@ pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
 
 use crate::budget::Keeper;
-use crate::sampler::nvml::GpuView;
+use crate::sampler::nvml::{GpuView, NvmlState};
 use crate::usage::SharedLedger;
 use gpus::Gpus;
 use infertap_core::{
@@ -71,6 +71,10 @@ pub struct EngineStatus {
     /// Its CUDA calls, where they are counted.
     pub cuda: Option<Arc<CudaStatus>>,
 }
+
+/// Aspects of an engine's coverage: its CUDA calls, and the GPUs that it is on.
+const CUDA: &str = "cuda";
+const NVML: &str = "nvml";
 
 /// Metrics, recent requests, engines and readiness, behind one port. All methods take `&self` and may be called from any
 /// thread.
@@ -191,8 +195,27 @@ impl Exporter {
     /// Says whether an aspect (`socket`, `tls`, `tokenizer`, …) of an engine that is up is observed.
     pub fn engine_coverage(&self, id: &str, aspect: &'static str, observed: bool) {
         if let Some(engine) = lock(&self.engines).get_mut(id) {
-            engine.coverage.insert(aspect, observed);
-            self.metrics.engine_coverage(id, aspect, observed);
+            self.cover(engine, aspect, observed);
+            if aspect == CUDA {
+                let gpus = self.gpus();
+                self.cover_gpus(engine, &gpus.view.state);
+            }
+        }
+    }
+
+    fn cover(&self, engine: &mut EngineStatus, aspect: &'static str, observed: bool) {
+        engine.coverage.insert(aspect, observed);
+        self.metrics.engine_coverage(&engine.info.id, aspect, observed);
+    }
+
+    /// An engine that is on GPUs is covered where they are read. One that has CUDA mapped could be.
+    fn cover_gpus(&self, engine: &mut EngineStatus, state: &NvmlState) {
+        match state {
+            NvmlState::Up if !engine.gpus.is_empty() => self.cover(engine, NVML, true),
+            NvmlState::Absent(_) | NvmlState::Down(_) if engine.coverage.contains_key(CUDA) => {
+                self.cover(engine, NVML, false);
+            }
+            _ => {}
         }
     }
 
@@ -219,6 +242,7 @@ impl Exporter {
                 self.metrics.engine_gpus(id, &names.join(","));
                 engine.gpus = names;
             }
+            self.cover_gpus(engine, &view.state);
         }
         *lock(&self.gpus) = Arc::new(gpus);
     }

@@ -151,7 +151,7 @@ impl Calls {
             if *copies > MAX_COPIES {
                 continue;
             }
-            match attach_function(ebpf, spec.enter, spec.leave, &file.path, found.offset) {
+            match attach_function(ebpf, spec.enter, spec.leave, &file.path, found.place) {
                 Ok(links) => {
                     attached.links.extend(links);
                     attached.functions.insert(spec.function as u32);

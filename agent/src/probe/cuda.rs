@@ -16,6 +16,7 @@ use aya::Ebpf;
 use counts::Counts;
 use infertap_abi::{CLASSES, CudaClass, CudaProcess, CudaRange};
 use library::{Library, layout};
+pub use library::{MappedLibrary, libraries};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,9 @@
-//! Where a process has its C library: the file that is mapped, not a name.
+//! Where a process has its C library: the file that is mapped, not a name; and where in it probes cost least.
 
+use super::attach::SOCKET_LIBC;
 use super::mapped::{MappedFile, executable_files};
+use super::symbols::{Wanted, find};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +14,16 @@ pub(super) fn mapped(procfs: &Path, pid: u32) -> io::Result<Vec<PathBuf>> {
         .filter(is_libc)
         .map(|file| file.path)
         .collect())
+}
+
+/// Offsets in a C library at which to probe its socket calls, by symbol. What is missing here is left to be looked up by
+/// its name, which tells the error as well.
+pub(super) fn places(library: &Path) -> HashMap<&'static str, u64> {
+    let symbols: Vec<&'static str> = SOCKET_LIBC.iter().map(|spec| spec.symbol).collect();
+    let wanted: Vec<Wanted> = symbols.iter().copied().map(Wanted::C).collect();
+    let found = find(library, &wanted).unwrap_or_default().found;
+    let of = |function: &super::symbols::Function| Some((*symbols.get(function.wanted)?, function.place));
+    found.iter().filter_map(of).collect()
 }
 
 fn is_libc(file: &MappedFile) -> bool {

@@ -178,8 +178,10 @@ impl Probes {
         }
         let mut links = Links::new();
         for library in &libraries {
+            let places = libc::places(library);
             for spec in SOCKET_LIBC {
-                if let Err(error) = self.attach_libc(*spec, library, scope, &mut links)
+                let place = places.get(spec.symbol).copied();
+                if let Err(error) = self.attach_libc(*spec, place, library, scope, &mut links)
                     && spec.required
                 {
                     detach(&mut self.ebpf, links);
@@ -194,19 +196,23 @@ impl Probes {
     fn attach_libc(
         &mut self,
         spec: LibcSpec,
+        place: Option<u64>,
         library: &std::path::Path,
         scope: UProbeScope,
         links: &mut Links,
     ) -> Result<(), ProbeError> {
         // The return first, for the same reason as with tracepoints.
         for program in spec.exit.into_iter().chain([spec.program]) {
-            let link = uprobe(&mut self.ebpf, program)?
-                .attach(spec.symbol, library, scope)
-                .map_err(|source| ProbeError::Attach {
-                    program,
-                    target: format!("{} in {}", spec.symbol, library.display()),
-                    source: Box::new(source),
-                })?;
+            let uprobe = uprobe(&mut self.ebpf, program)?;
+            let link = match place {
+                Some(offset) => uprobe.attach(offset, library, scope),
+                None => uprobe.attach(spec.symbol, library, scope),
+            }
+            .map_err(|source| ProbeError::Attach {
+                program,
+                target: format!("{} in {}", spec.symbol, library.display()),
+                source: Box::new(source),
+            })?;
             links.push((program, link));
         }
         Ok(())

@@ -8,6 +8,8 @@
 
 mod elf;
 mod name;
+#[cfg(target_arch = "x86_64")]
+mod place;
 #[cfg(test)]
 mod tests;
 
@@ -36,8 +38,11 @@ pub struct Function {
     pub wanted: usize,
     /// The symbol as it stands in the file.
     pub symbol: String,
-    /// Offset of its first instruction in the file: where a uprobe goes.
+    /// Offset of its first instruction in the file.
     pub offset: u64,
+    /// Offset at which a uprobe on its entry costs least: that of the first instruction, or of one shortly after it at
+    /// which arguments and stack are still the same.
+    pub place: u64,
     /// Bytes of code; 0 when the file does not say.
     pub size: u64,
 }
@@ -151,9 +156,31 @@ fn search(
                     wanted: index,
                     symbol: String::from_utf8_lossy(raw).into_owned(),
                     offset,
+                    place: offset + place_in(elf.file, offset, symbol.size),
                     size: symbol.size,
                 });
             }
         }
     })
+}
+
+/// Bytes of code that are looked at for a place: a function with more, or of unknown size, is probed at its first instruction.
+#[cfg(target_arch = "x86_64")]
+const MAX_CODE: u64 = 256 << 10;
+
+#[cfg(target_arch = "x86_64")]
+fn place_in(file: &File, offset: u64, size: u64) -> u64 {
+    use std::os::unix::fs::FileExt;
+    if size > MAX_CODE {
+        return 0;
+    }
+    let mut code = vec![0; size as usize];
+    file.read_exact_at(&mut code, offset)
+        .map_or(0, |()| place::least_cost(&code) as u64)
+}
+
+/// Instructions are emulated or not by rules of each architecture.
+#[cfg(not(target_arch = "x86_64"))]
+fn place_in(_file: &File, _offset: u64, _size: u64) -> u64 {
+    0
 }

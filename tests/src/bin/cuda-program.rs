@@ -1,9 +1,10 @@
 //! Makes stated numbers of CUDA calls on the stand-in libraries, and tells what it made.
 //!
 //! Owns: threads, and when to begin. It prints one line when it is ready, makes calls for each line that it reads, prints
-//! what it made, and ends when its input does. Refuses: how calls are made (`infertap_tests::gpu::calls`).
+//! what it made or how long that took, and ends when its input does. Refuses: how calls are made
+//! (`infertap_tests::gpu::calls`).
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use infertap_tests::gpu::{
     api::Api,
@@ -11,10 +12,12 @@ use infertap_tests::gpu::{
     program::Report,
 };
 use std::{
+    collections::BTreeMap,
     io::{BufRead, Write, stdin, stdout},
     path::PathBuf,
     process::Command,
     thread,
+    time::Instant,
 };
 
 /// Make CUDA calls.
@@ -41,6 +44,9 @@ struct Args {
     /// Be the parent of another such program, which makes the calls, and wait for its end and that of the input
     #[arg(long)]
     parent: bool,
+    /// Tell how long the calls took, nanoseconds a call by kind, and not what was made
+    #[arg(long, conflicts_with_all = ["alone", "threads", "exit"])]
+    timed: bool,
     #[command(flatten)]
     orders: Orders,
 }
@@ -99,6 +105,11 @@ fn main() -> Result<()> {
             Some(program) => program,
             none => none.insert(Program::load(&args)?),
         };
+        if args.timed {
+            say(&serde_json::to_value(program.time(&args.orders)?)?)?;
+            line.clear();
+            continue;
+        }
         let words = std::iter::once("line").chain(line.split_whitespace());
         let report = match line.trim() {
             "" | "go" => program.make(&args, &args.orders)?,
@@ -152,6 +163,20 @@ impl Program {
         Ok(report)
     }
 
+    /// Makes what is ordered, by this thread; nanoseconds a call by kind.
+    fn time(&mut self, orders: &Orders) -> Result<BTreeMap<Kind, f64>> {
+        let mut times = BTreeMap::new();
+        let mut turn = 0;
+        for (kind, count) in &orders.make {
+            let begin = Instant::now();
+            repeat(&mut self.caller, orders.by, *kind, *count, &mut turn);
+            times.insert(*kind, begin.elapsed().as_nanos() as f64 / *count as f64);
+        }
+        let failed: u64 = self.caller.counts.values().map(|made| made.failures).sum();
+        ensure!(failed == 0, "{failed} calls failed");
+        Ok(times)
+    }
+
     fn threads(&self, args: &Args, orders: &Orders) -> Result<Vec<Counts>> {
         let one = || {
             let mut caller = Caller::new(self.api, args.streams, args.kernel_us, orders.bytes)?;
@@ -169,17 +194,21 @@ impl Program {
 }
 
 fn make(caller: &mut Caller<'_>, orders: &Orders) {
-    let mut turn = 0u64;
+    let mut turn = 0;
     for (kind, count) in &orders.make {
-        for _ in 0..*count {
-            turn += 1;
-            let by_runtime = match orders.by {
-                By::Driver => false,
-                By::Runtime => true,
-                By::Mixed => turn.is_multiple_of(2),
-            };
-            caller.make(*kind, by_runtime);
-        }
+        repeat(caller, orders.by, *kind, *count, &mut turn);
+    }
+}
+
+fn repeat(caller: &mut Caller<'_>, by: By, kind: Kind, count: u64, turn: &mut u64) {
+    for _ in 0..count {
+        *turn += 1;
+        let by_runtime = match by {
+            By::Driver => false,
+            By::Runtime => true,
+            By::Mixed => turn.is_multiple_of(2),
+        };
+        caller.make(kind, by_runtime);
     }
 }
 

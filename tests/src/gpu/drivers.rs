@@ -36,12 +36,22 @@ impl Drivers {
         Drivers::install_without(folder, &[])
     }
 
+    /// As [`Drivers::install`], with the libraries that were built with another executable: those of its profile.
+    pub fn install_built_with(executable: &Path, folder: &Path) -> Result<Drivers> {
+        Drivers::copy(executable, folder, &[])
+    }
+
     /// As [`Drivers::install`], with libraries that do not have these functions, as old ones do not.
     pub fn install_without(folder: &Path, functions: &[&str]) -> Result<Drivers> {
+        let executable = std::env::current_exe().context("can't tell where this executable is")?;
+        Drivers::copy(&executable, folder, functions)
+    }
+
+    fn copy(executable: &Path, folder: &Path, functions: &[&str]) -> Result<Drivers> {
         fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
         let mut missing: Vec<&str> = functions.to_vec();
         for (built, name) in BUILT {
-            let built = find(built)?;
+            let built = find(executable, built)?;
             let mut bytes = fs::read(&built).with_context(|| format!("can't read {}", built.display()))?;
             missing.retain(|function| !hide(&mut bytes, function));
             let path = folder.join(name);
@@ -64,10 +74,9 @@ impl Drivers {
     }
 }
 
-/// The shared object beside the running executable, or in the `deps` beside it: cargo's executables of tests are in `deps`,
-/// others one above.
-fn find(name: &str) -> Result<PathBuf> {
-    let executable = std::env::current_exe().context("can't tell where this executable is")?;
+/// The shared object beside the executable, or in the `deps` beside it: cargo's executables of tests are in `deps`, others
+/// one above.
+fn find(executable: &Path, name: &str) -> Result<PathBuf> {
     let folders = executable.ancestors().skip(1).take(2);
     let candidates: Vec<PathBuf> = folders
         .flat_map(|folder| [folder.join(name), folder.join("deps").join(name)])

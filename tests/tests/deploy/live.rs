@@ -1,6 +1,8 @@
 //! The shipped queries on a real Prometheus that scrapes the agent's own exporter, fed with made-up observations.
 
+use infertap::export::metrics::CudaCalls;
 use infertap::export::{Exporter, MetricsConfig, ServerConfig};
+use infertap::sampler::nvml::{Gauge, GpuStatus, GpuView, NvmlState, Total};
 use infertap_abi::DropReason;
 use infertap_core::capacity::{Basis, CapacityReport, Knee};
 use infertap_core::event::EventKind;
@@ -79,8 +81,47 @@ async fn traffic(exporter: Arc<Exporter>) {
         exporter.apply(&[Observation::Started(labels())]);
         exporter.metrics().event(&EventKind::EngineUp(engine()));
         exporter.metrics().kernel_drops(DropReason::RingFull, round);
+        exporter.gpus_read(&Arc::new(gpus(round)), &|_| None);
+        let calls = CudaCalls {
+            kernel_launches: 10,
+            graph_launches: 2,
+            ..CudaCalls::default()
+        };
+        exporter.metrics().cuda(&labels().engine, &calls, None);
         exporter.metrics().open_connections(3);
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A GPU of which every value is known, after so many readings.
+fn gpus(reading: u64) -> GpuView {
+    GpuView {
+        state: NvmlState::Up,
+        gpus: vec![GpuStatus {
+            gpu: "0".into(),
+            uuid: "GPU-1".into(),
+            parent: None,
+            name: Some("NVIDIA H100".to_owned()),
+            pci: None,
+            mig: false,
+            away: None,
+            losses: 0,
+            read_at: reading,
+            gauges: Gauge::ALL.iter().map(|&gauge| (gauge, 0.5)).collect(),
+            totals: Total::ALL
+                .iter()
+                .map(|&total| (total, reading as f64 / 100.0))
+                .collect(),
+            xids: vec![(13, 1)],
+            xids_told: true,
+            not_supported: Vec::new(),
+            failing: Vec::new(),
+            energy_source: None,
+            utilization_source: None,
+            processes: None,
+            process_sm: false,
+        }],
+        ..GpuView::default()
     }
 }
 
@@ -235,6 +276,10 @@ fn prometheus_answers_every_shipped_query_and_every_panel_shows_something() {
     assert!(
         !firing("InfertapDown") && !firing("InfertapProbeDown"),
         "the agent and its probe are up"
+    );
+    assert!(
+        firing("InfertapGpuXid") && !firing("InfertapGpuLost"),
+        "an error was reported, and the GPU is there"
     );
     assert!(
         !firing("InfertapTtftHigh") && !firing("InfertapLabelOverflow"),

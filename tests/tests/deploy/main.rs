@@ -4,6 +4,7 @@
 //! Refuses: installing anything. Needs `promtool` and `prometheus` (Debian's package `prometheus`) and
 //! `systemd-analyze`, and fails without them.
 
+mod gpus;
 mod live;
 mod monitoring;
 mod packaging;

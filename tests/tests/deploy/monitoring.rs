@@ -232,14 +232,14 @@ fn every_panel_has_an_id_a_place_a_unit_and_an_explanation() {
 }
 
 #[test]
-fn the_dashboard_has_its_three_rows_and_four_variables() {
+fn the_dashboard_has_its_four_rows_and_four_variables() {
     let dashboard = dashboard();
     let rows: Vec<_> = panels(&dashboard)
         .into_iter()
         .filter(|p| p["type"] == "row")
         .map(|p| p["title"].as_str().expect("a title"))
         .collect();
-    assert_eq!(rows, ["Cost", "Performance", "Troubleshooting"]);
+    assert_eq!(rows, ["Cost", "Performance", "GPU", "Troubleshooting"]);
     let variables: Vec<_> = dashboard["templating"]["list"]
         .as_array()
         .expect("variables")

@@ -30,17 +30,17 @@ fn yaml_files() -> Vec<PathBuf> {
     all
 }
 
-fn text(path: &str) -> String {
+pub(crate) fn text(path: &str) -> String {
     std::fs::read_to_string(repository().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-fn document(path: &str) -> Value {
+pub(crate) fn document(path: &str) -> Value {
     let mut documents = read_yaml(&repository().join(path));
     assert_eq!(documents.len(), 1, "{path} holds one document");
     documents.remove(0)
 }
 
-fn strings(value: &Value) -> Vec<String> {
+pub(crate) fn strings(value: &Value) -> Vec<String> {
     value
         .as_array()
         .into_iter()
@@ -53,7 +53,7 @@ fn daemonset() -> Value {
     document("deploy/kubernetes/base/daemonset.yaml")
 }
 
-fn container(daemonset: &Value) -> &Value {
+pub(crate) fn container(daemonset: &Value) -> &Value {
     let containers = daemonset["spec"]["template"]["spec"]["containers"]
         .as_array()
         .expect("containers");
@@ -338,7 +338,17 @@ fn the_dockerfile_builds_with_the_workspaces_rust_and_runs_without_a_shell() {
 }
 
 /// The `run` command that these arguments make.
-fn run_arguments(arguments: &[String]) -> infertap::cli::RunArgs {
+/// What the operations of a patch add to the list whose path ends like this.
+pub(crate) fn added(patch: &str, to: &str) -> Vec<String> {
+    let patch = document(patch);
+    let operations = patch.as_array().expect("operations").iter();
+    operations
+        .filter(|operation| operation["path"].as_str().is_some_and(|path| path.ends_with(to)))
+        .map(|operation| operation["value"].as_str().expect("a string").to_owned())
+        .collect()
+}
+
+pub(crate) fn run_arguments(arguments: &[String]) -> infertap::cli::RunArgs {
     let words = std::iter::once("infertap").chain(arguments.iter().map(String::as_str));
     match Cli::try_parse_from(words)
         .unwrap_or_else(|e| panic!("{arguments:?}: {e}"))
@@ -362,19 +372,7 @@ fn the_agent_understands_every_command_line_that_starts_it() {
     assert!(mounted, "{} is mounted", config.display());
 
     let mut arguments = strings(&container(&daemonset())["args"]);
-    let patch = document("deploy/kubernetes/overlays/uprobe/uprobe.yaml");
-    arguments.extend(
-        patch
-            .as_array()
-            .expect("operations")
-            .iter()
-            .filter(|operation| {
-                operation["path"]
-                    .as_str()
-                    .is_some_and(|path| path.ends_with("/args/-"))
-            })
-            .map(|operation| operation["value"].as_str().expect("an argument").to_owned()),
-    );
+    arguments.extend(added("deploy/kubernetes/overlays/uprobe/uprobe.yaml", "/args/-"));
     assert_eq!(
         run_arguments(&arguments).settings.socket_probe,
         Some(SocketProbe::Uprobe)

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod doctor;
 mod engines;
 mod join;
 mod trouble;

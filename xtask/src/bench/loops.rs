@@ -66,6 +66,11 @@ pub(super) trait Subject {
     /// Makes ready for the next measurement; the processes to watch in it.
     fn ready(&mut self) -> Result<Vec<u32>>;
 
+    /// Brings about what the agent must have seen first, when it has attached.
+    fn settle(&mut self, _agent: &Agent) -> Result<()> {
+        Ok(())
+    }
+
     /// Nanoseconds a call, by the name of the function.
     fn measure(&mut self) -> Result<BTreeMap<String, f64>>;
 }
@@ -78,6 +83,25 @@ impl Subject for Program {
     fn measure(&mut self) -> Result<BTreeMap<String, f64>> {
         self.input.write_all(b"\n").context("the program takes no more")?;
         self.answer()
+    }
+}
+
+/// Several programs, one after the other. What each measures is told by its name and the function's.
+pub(super) struct Programs(pub(super) Vec<(&'static str, Program)>);
+
+impl Subject for Programs {
+    fn ready(&mut self) -> Result<Vec<u32>> {
+        let each = self.0.iter_mut().map(|(_, program)| program.ready());
+        Ok(each.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    fn measure(&mut self) -> Result<BTreeMap<String, f64>> {
+        let mut all = BTreeMap::new();
+        for (of, program) in &mut self.0 {
+            let each = program.measure()?;
+            all.extend(each.into_iter().map(|(name, ns)| (format!("{of} {name}"), ns)));
+        }
+        Ok(all)
     }
 }
 
@@ -96,7 +120,7 @@ pub(super) struct Comparison<'a> {
 pub(super) type Rounds = BTreeMap<String, Vec<(f64, f64)>>;
 
 impl Comparison<'_> {
-    pub(super) fn run(&self, subject: &mut impl Subject) -> Result<Rounds> {
+    pub(super) fn run(&self, subject: &mut dyn Subject) -> Result<Rounds> {
         let mut rounds = Rounds::new();
         // The first loops of a program find cold caches.
         subject.ready()?;
@@ -119,7 +143,7 @@ impl Comparison<'_> {
         Ok(rounds)
     }
 
-    fn watched(&self, subject: &mut impl Subject) -> Result<BTreeMap<String, f64>> {
+    fn watched(&self, subject: &mut dyn Subject) -> Result<BTreeMap<String, f64>> {
         let pids = subject.ready()?;
         let arguments = pids.iter().flat_map(|pid| ["--pid".to_owned(), pid.to_string()]);
         let agent = Agent::start(&Start {
@@ -132,6 +156,7 @@ impl Comparison<'_> {
         wait(&agent, |metrics| (self.attached)(metrics))?;
         let programs = bpf_census::programs_of(agent.pid())?;
         ensure!(!programs.is_empty(), "the agent holds no BPF program");
+        subject.settle(&agent)?;
         let before = (self.seen)(&agent.metrics()?);
         let measured = subject.measure()?;
         wait(&agent, |metrics| {
@@ -146,7 +171,7 @@ impl Comparison<'_> {
     }
 }
 
-fn unwatched(subject: &mut impl Subject) -> Result<BTreeMap<String, f64>> {
+fn unwatched(subject: &mut dyn Subject) -> Result<BTreeMap<String, f64>> {
     subject.ready()?;
     subject.measure()
 }

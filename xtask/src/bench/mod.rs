@@ -4,6 +4,7 @@
 //! numbers are ratios of runs that were interleaved on one machine.
 
 mod calls;
+mod cuda;
 mod engine;
 mod engine_table;
 mod live;
@@ -46,6 +47,8 @@ enum Alone {
     Engine(engine::Args),
     /// Nanoseconds that probes add to a call of a tokenizer
     Calls(calls::Args),
+    /// Nanoseconds that probes add to a CUDA call
+    Cuda(cuda::Args),
 }
 
 /// Entry of the command.
@@ -58,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return match alone {
             Alone::Engine(args) => engine::measure(args),
             Alone::Calls(args) => calls::measure(args),
+            Alone::Cuda(args) => cuda::measure(args),
         };
     }
     let chosen = |what| args.only.is_empty() || args.only.contains(&what);

@@ -1,6 +1,7 @@
 //! Owners of processes, the answer of `/api/v1/gpus`, and what is exported of a picture.
 
 use super::*;
+use crate::export::{Exporter, MetricsConfig, ServerConfig};
 use crate::sampler::nvml::{EnergySource, Fault, Gauge, NvmlState, Reason, Total, UtilizationSource};
 use expect_test::expect;
 
@@ -262,4 +263,44 @@ fn the_answer_has_what_is_known() {
           ]
         }"#]]
     .assert_eq(&text);
+}
+
+#[test]
+fn an_engine_is_covered_where_its_gpus_are_read_and_is_not_where_they_could_be() {
+    let exporter =
+        Exporter::new(&MetricsConfig::default(), &ServerConfig::default()).expect("the defaults are valid");
+    let info = |id: &str, pid| {
+        Arc::new(infertap_core::EngineInfo {
+            id: id.into(),
+            kind: infertap_core::EngineKind::Vllm,
+            model: None,
+            version: None,
+            pid,
+            pids: vec![pid],
+            ports: Vec::new(),
+            container: None,
+            pod_uid: None,
+        })
+    };
+    exporter.engine_up(&info("vllm-8000", 100));
+    exporter.engine_up(&info("on-a-processor", 300));
+    let covered = |id: &str| {
+        let engines = exporter.engines();
+        let engine = engines
+            .iter()
+            .find(|engine| &*engine.info.id == id)
+            .expect("it is up");
+        engine.coverage.get("nvml").copied()
+    };
+    let absent = Arc::new(GpuView {
+        state: NvmlState::Absent("no library".to_owned()),
+        ..GpuView::default()
+    });
+    exporter.gpus_read(&absent, &engine_of);
+    assert_eq!(covered("vllm-8000"), None, "nothing says that it uses a GPU");
+    exporter.engine_coverage("vllm-8000", "cuda", true);
+    assert_eq!(covered("vllm-8000"), Some(false), "it does");
+    exporter.gpus_read(&picture(vec![gpu("0")]), &engine_of);
+    assert_eq!(covered("vllm-8000"), Some(true));
+    assert_eq!(covered("on-a-processor"), None);
 }

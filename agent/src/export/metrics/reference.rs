@@ -41,12 +41,16 @@ pub fn reference() -> String {
     out
 }
 
+/// Title of each section, and the beginning of its metrics' names.
+const SECTIONS: [(&str, &str); 4] = [
+    ("Requests and engines", "llm_"),
+    ("GPUs", "gpu_"),
+    ("CUDA calls", "cuda_"),
+    ("The agent itself", "infertap_"),
+];
+
 fn render(out: &mut String) -> std::fmt::Result {
-    for (title, prefix) in [
-        ("Requests and engines", "llm_"),
-        ("GPUs", "gpu_"),
-        ("The agent itself", "infertap_"),
-    ] {
+    for (title, prefix) in SECTIONS {
         writeln!(
             out,
             "\n## {title}\n\n| metric | type | labels | unit |\n|---|---|---|---|"

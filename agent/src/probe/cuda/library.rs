@@ -5,19 +5,20 @@
 use super::super::ProbeState;
 use super::super::calls::attach_function;
 use super::super::detach::Links;
-use super::super::mapped::MappedFile;
-use super::super::symbols::{Wanted, find};
+use super::super::mapped::{MappedFile, executable_files};
+use super::super::symbols::{SymbolError, Wanted, find};
 use super::symbols::{CUDA, CudaSpec, Side};
 use aya::Ebpf;
 use infertap_abi::{CudaClass, CudaProcess, CudaRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
 pub(super) struct Library {
     pub(super) side: Side,
     pub(super) path: PathBuf,
+    /// With the places in the file where probes go.
     pub(super) found: Vec<(&'static CudaSpec, u64)>,
     /// By class.
     pub(super) links: BTreeMap<u32, Links>,
@@ -33,19 +34,8 @@ impl Library {
             links: BTreeMap::new(),
             processes: BTreeSet::from([pid]),
         };
-        let (names, specs): (Vec<Wanted>, Vec<&'static CudaSpec>) = CUDA
-            .iter()
-            .filter(|spec| spec.side == side)
-            .flat_map(|spec| spec.symbols.iter().map(move |symbol| (Wanted::C(symbol), spec)))
-            .unzip();
-        match find(&file.path, &names) {
-            Ok(functions) => {
-                let places = functions
-                    .found
-                    .iter()
-                    .filter_map(|found| Some((*specs.get(found.wanted)?, found.offset)));
-                library.found = distinct(places);
-            }
+        match functions(side, &file.path) {
+            Ok(found) => library.found = found,
             Err(error) => {
                 tracing::warn!(
                     "{}: its functions can't be looked up: {error}",
@@ -94,6 +84,44 @@ impl Library {
         }
         links
     }
+}
+
+/// Those functions of the library at `path` that are probed, and where.
+fn functions(side: Side, path: &Path) -> Result<Vec<(&'static CudaSpec, u64)>, SymbolError> {
+    let (names, specs): (Vec<Wanted>, Vec<&'static CudaSpec>) = CUDA
+        .iter()
+        .filter(|spec| spec.side == side)
+        .flat_map(|spec| spec.symbols.iter().map(move |symbol| (Wanted::C(symbol), spec)))
+        .unzip();
+    let functions = find(path, &names)?;
+    let places = functions.found.iter();
+    Ok(distinct(places.filter_map(|found| {
+        Some((*specs.get(found.wanted)?, found.place))
+    })))
+}
+
+/// A library of CUDA's that a process has mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedLibrary {
+    /// The file, as the process has it.
+    pub name: String,
+    /// Its functions that would be probed, or why they can't be looked up.
+    pub functions: Result<usize, String>,
+}
+
+/// CUDA's libraries that `pid` has mapped, without probing them; none where its mappings can't be read.
+pub fn libraries(procfs: &Path, pid: u32) -> Vec<MappedLibrary> {
+    let files = executable_files(procfs, pid).unwrap_or_default();
+    let of_cuda = |file: MappedFile| {
+        let side = Side::of(file.file_name())?;
+        Some(MappedLibrary {
+            functions: functions(side, &file.path)
+                .map(|found| found.len())
+                .map_err(|error| error.to_string()),
+            name: file.name,
+        })
+    };
+    files.into_iter().filter_map(of_cuda).collect()
 }
 
 /// Each address once, however many names it has. One that functions of different shapes share tells nothing: those are

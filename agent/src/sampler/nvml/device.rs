@@ -196,27 +196,17 @@ pub(super) fn read_instance(
 }
 
 fn read_memory(device: &Device<'_>, values: &mut Values) {
+    fn part<T>(all: &Told<T>, of: fn(&T) -> u64) -> Told<f64> {
+        all.as_ref().map(|all| of(all) as f64).map_err(|miss| *miss)
+    }
     let memory = told(device.memory_info());
-    let of = |part: u64| Ok(part as f64);
-    values.gauge(
-        Gauge::MemoryUsed,
-        memory.as_ref().map_err(|m| *m).and_then(|m| of(m.used)),
-    );
-    values.gauge(
-        Gauge::MemoryFree,
-        memory.as_ref().map_err(|m| *m).and_then(|m| of(m.free)),
-    );
-    values.gauge(
-        Gauge::MemoryReserved,
-        memory.as_ref().map_err(|m| *m).and_then(|m| of(m.reserved)),
-    );
-    values.gauge(Gauge::MemoryTotal, memory.and_then(|m| of(m.total)));
+    values.gauge(Gauge::MemoryUsed, part(&memory, |memory| memory.used));
+    values.gauge(Gauge::MemoryFree, part(&memory, |memory| memory.free));
+    values.gauge(Gauge::MemoryReserved, part(&memory, |memory| memory.reserved));
+    values.gauge(Gauge::MemoryTotal, part(&memory, |memory| memory.total));
     let bar1 = told(device.bar1_memory_info());
-    values.gauge(
-        Gauge::Bar1Used,
-        bar1.as_ref().map_err(|m| *m).and_then(|m| of(m.used)),
-    );
-    values.gauge(Gauge::Bar1Total, bar1.and_then(|m| of(m.total)));
+    values.gauge(Gauge::Bar1Used, part(&bar1, |bar1| bar1.used));
+    values.gauge(Gauge::Bar1Total, part(&bar1, |bar1| bar1.total));
 }
 
 /// Everything that fields tell, in one call.

@@ -3,7 +3,7 @@
 //! Owns: all reading and writing through callers' pointers. Refuses: knowing what is written.
 
 use crate::state::Error;
-use std::ptr;
+use std::{ptr, sync::atomic::AtomicU32};
 
 /// A parameter through which a caller gets or gives a `T`. It is made by callers in C alone, whom CUDA's header obliges to
 /// pass null or memory for one.
@@ -52,8 +52,8 @@ pub(crate) fn text(of: Ptr<std::ffi::c_char>) -> Result<String, Error> {
 
 /// Defines functions of the driver. `fn a | b (…)` is exported as `a`, and as `b` for per-thread default streams. Each body
 /// gets the [`crate::state::Entry`] and returns `Result<(), Error>`. `EXPORTS` has the functions that `cuGetProcAddress`
-/// gives out: which way a call came in is counted, so no two of these are the same code. A panic ends the process, as the
-/// ABI does not let it unwind.
+/// gives out: which way a call came in is counted, so no two of these are the same code. What is exported begins as in the
+/// real driver ([`enter!`]). A panic ends the process, as the ABI does not let it unwind.
 macro_rules! cuda {
     ($(fn $name:ident $(| $ptsz:ident)? ($entry:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)+) => {
         mod body {
@@ -69,15 +69,7 @@ macro_rules! cuda {
         }
 
         $(
-            #[unsafe(no_mangle)]
-            #[inline(never)]
-            #[allow(clippy::too_many_arguments, reason = "the signatures are CUDA's own")]
-            extern "C" fn $name($($argument: $type),*) -> u32 {
-                crate::state::call(stringify!($name), crate::state::Entry::Exported, |entry| {
-                    body::$name(entry $(, $argument)*)
-                })
-            }
-
+            enter! { $name, $name, Exported, ($($argument: $type),*) }
             per_thread! { [$($ptsz)?] $name($($argument: $type),*) }
         )+
 
@@ -100,17 +92,42 @@ macro_rules! cuda {
     };
 }
 
+/// An exported function. As every one of the real driver's (535 and 550), it compares a word with the mark of a driver that
+/// has ended, and jumps to what does the work: so the cost of a probe on it is that of one on the real function.
+macro_rules! enter {
+    ($symbol:ident, $name:ident, $entry:ident, ($($argument:ident: $type:ty),*)) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        #[allow(clippy::too_many_arguments, reason = "the signatures are CUDA's own")]
+        extern "C" fn $symbol($($argument: $type),*) -> u32 {
+            #[allow(clippy::too_many_arguments, reason = "the signatures are CUDA's own")]
+            extern "C" fn work($($argument: $type),*) -> u32 {
+                crate::state::call(stringify!($name), crate::state::Entry::$entry, |entry| {
+                    body::$name(entry $(, $argument)*)
+                })
+            }
+            std::arch::naked_asm!(
+                "cmp dword ptr [rip + {life}], 0x321cba00",
+                "je 2f",
+                "jmp {work}",
+                "2:",
+                // CUDA_ERROR_DEINITIALIZED
+                "mov eax, 4",
+                "ret",
+                life = sym crate::ffi::LIFE,
+                work = sym work,
+            )
+        }
+    };
+}
+
+/// What exported functions look at first. Programs do not use a driver that has ended: it stays 0.
+pub(crate) static LIFE: AtomicU32 = AtomicU32::new(0);
+
 /// The exported function for per-thread default streams, of those that have one.
 macro_rules! per_thread {
     ([] $name:ident($($argument:ident: $type:ty),*)) => {};
     ([$ptsz:ident] $name:ident($($argument:ident: $type:ty),*)) => {
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        #[allow(clippy::too_many_arguments, reason = "the signatures are CUDA's own")]
-        extern "C" fn $ptsz($($argument: $type),*) -> u32 {
-            crate::state::call(stringify!($name), crate::state::Entry::PerThread, |entry| {
-                body::$name(entry $(, $argument)*)
-            })
-        }
+        enter! { $ptsz, $name, PerThread, ($($argument: $type),*) }
     };
 }
