@@ -123,6 +123,7 @@ fn a_conversation_has_the_gpu_of_its_steps() {
                 labels,
                 phase,
                 joules,
+                ..
             } => {
                 assert_eq!(&*labels.model, "m");
                 charged[*phase as usize] += joules;

@@ -170,6 +170,7 @@ fn request(status: Status) -> Vec<Observation> {
         Observation::Gpu(GpuShare::Uncharged {
             engine: labels().engine,
             reason: Uncharged::Idle,
+            seconds: 0.5,
             joules: 20.0,
         }),
         energy(TokenPhase::Prefill),
@@ -230,6 +231,7 @@ fn energy(phase: TokenPhase) -> Observation {
     Observation::Gpu(GpuShare::Request {
         labels: labels(),
         phase,
+        seconds: 0.25,
         joules: 65.0,
     })
 }

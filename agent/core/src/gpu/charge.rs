@@ -1,12 +1,13 @@
-//! The energy of an engine's steps, shared over the requests in them by their tokens.
+//! The time and energy of an engine's steps, shared over the requests in them by their tokens.
 //!
-//! Owns: who was in a step, and how long it waits for that to be known. Refuses: how much energy a step took (`readings`).
+//! Owns: who was in a step, and how long it waits for that to be known. Refuses: how much a step took (`readings`).
 //!
 //! A generated token is of the last step that ended before it was there. A prompt is of the steps from the scheduler's
 //! start, where the engine tells it, to the first token; else of the steps before the first token that read prompts, one
 //! after the other. Where several share a step and one has a number of tokens that nobody tells, the step is nobody's.
 
 use super::{
+    readings::Amount,
     requests::{Request, Requests},
     share::{GpuShare, TokenPhase, Uncharged},
     timeline::{Step, Timeline},
@@ -24,19 +25,19 @@ const CARRY: Nanos = 5_000_000_000;
 /// What of an engine's energy waits to be charged.
 #[derive(Debug, Default)]
 pub(super) struct Charges {
-    carry: f64,
+    carry: Amount,
     carry_since: Nanos,
     carry_part: bool,
     /// Steps that began before here have been charged.
     done: Nanos,
-    uncharged: BTreeMap<Uncharged, f64>,
+    uncharged: BTreeMap<Uncharged, Amount>,
 }
 
 impl Charges {
-    /// Energy that is no request's.
-    pub(super) fn uncharged(&mut self, reason: Uncharged, joules: f64) {
-        if joules > 0.0 {
-            *self.uncharged.entry(reason).or_default() += joules;
+    /// What is no request's.
+    pub(super) fn uncharged(&mut self, reason: Uncharged, amount: Amount) {
+        if amount.is_some() {
+            *self.uncharged.entry(reason).or_default() += amount;
         }
     }
 
@@ -77,7 +78,7 @@ impl Charges {
         }
         let next = timeline.steps.iter().map(|step| step.from).min();
         self.done = self.done.max(next.unwrap_or(measured).min(measured));
-        if self.carry > 0.0 && now.saturating_sub(self.carry_since) > CARRY {
+        if self.carry.is_some() && now.saturating_sub(self.carry_since) > CARRY {
             let carry = std::mem::take(&mut self.carry);
             self.uncharged(Uncharged::UnknownRequests, carry);
         }
@@ -87,8 +88,8 @@ impl Charges {
         let decoding = requests.take_marks(step.to, until);
         let reading = reading(step, requests);
         let nobody = decoding.is_empty() && reading.is_empty();
-        let carried = self.carry > 0.0;
-        let mut joules = step.joules;
+        let carried = self.carry.is_some();
+        let mut amount = step.amount;
         let mut part = step.part;
         let measured = step.measured;
         let decode: u64 = decoding.iter().map(|(_, tokens)| tokens).sum();
@@ -105,24 +106,24 @@ impl Charges {
         };
         let all = decode as f64 + prefill;
         if all <= 0.0 || nobody {
-            self.nobodys(step, joules, requests);
+            self.nobodys(step, amount, requests);
             return;
         }
         if carried && decode > 0 {
-            joules += std::mem::take(&mut self.carry);
+            amount += std::mem::take(&mut self.carry);
             part |= std::mem::take(&mut self.carry_part);
         }
-        let mut charge = |id: u64, phase: TokenPhase, joules: f64| {
+        let mut charge = |id: u64, phase: TokenPhase, amount: Amount| {
             if let Some(request) = requests.map.get_mut(&id) {
-                request.joules[phase as usize] += joules;
+                request.amounts[phase as usize] += amount;
                 request.measured |= measured;
                 request.part |= part;
             }
         };
         for (id, tokens) in &decoding {
-            charge(*id, TokenPhase::Decode, joules * *tokens as f64 / all);
+            charge(*id, TokenPhase::Decode, amount * (*tokens as f64 / all));
         }
-        let of_prompts = joules * prefill / all;
+        let of_prompts = amount * (prefill / all);
         match (weights, reading.as_slice()) {
             (None | Some(0.0), [(only, _)]) => charge(*only, TokenPhase::Prefill, of_prompts),
             (Some(weights), reading) if weights > 0.0 => {
@@ -130,7 +131,7 @@ impl Charges {
                     charge(
                         *id,
                         TokenPhase::Prefill,
-                        of_prompts * weight.unwrap_or(0.0) / weights,
+                        of_prompts * (weight.unwrap_or(0.0) / weights),
                     );
                 }
             }
@@ -147,7 +148,7 @@ impl Charges {
     }
 
     /// No token that was seen came of a step.
-    fn nobodys(&mut self, step: &Step, joules: f64, requests: &mut Requests) {
+    fn nobodys(&mut self, step: &Step, amount: Amount, requests: &mut Requests) {
         let within = |request: &&mut Request| {
             request.arrived.is_none_or(|arrived| arrived < step.to)
                 && request.finished.is_none_or(|end| end > step.from)
@@ -162,7 +163,7 @@ impl Charges {
                 _ => None,
             };
             if let Some(phase) = phase {
-                only.joules[phase as usize] += joules;
+                only.amounts[phase as usize] += amount;
                 only.measured |= step.measured;
                 only.part |= step.part;
                 return;
@@ -170,17 +171,17 @@ impl Charges {
         }
         // Its tokens may be shown later, together with others.
         if there.iter().any(|request| request.first.is_some()) {
-            if self.carry <= 0.0 {
+            if !self.carry.is_some() {
                 self.carry_since = step.to;
             }
-            self.carry += joules;
+            self.carry += amount;
             self.carry_part |= step.part;
             return;
         }
         for request in there {
             request.part = true;
         }
-        self.uncharged(Uncharged::UnknownRequests, joules);
+        self.uncharged(Uncharged::UnknownRequests, amount);
     }
 
     fn forget(
@@ -197,15 +198,16 @@ impl Charges {
                 request.part = true;
             }
         }
-        self.uncharged(reason, step.joules);
+        self.uncharged(reason, step.amount);
     }
 
     /// Tells what was charged since it was last told, and ends requests of which all is known.
     pub(super) fn tell(&mut self, engine: &Arc<str>, requests: &mut Requests, out: &mut Vec<GpuShare>) {
-        for (reason, joules) in std::mem::take(&mut self.uncharged) {
+        for (reason, Amount { seconds, joules }) in std::mem::take(&mut self.uncharged) {
             out.push(GpuShare::Uncharged {
                 engine: engine.clone(),
                 reason,
+                seconds,
                 joules,
             });
         }
@@ -213,19 +215,20 @@ impl Charges {
         for (id, request) in &mut requests.map {
             if let Some(labels) = &request.labels {
                 for phase in TokenPhase::ALL {
-                    let (all, told) = (request.joules[phase as usize], &mut request.told[phase as usize]);
+                    let (all, told) = (request.amounts[phase as usize], &mut request.told[phase as usize]);
                     let more = all - *told;
-                    if more > 0.0 {
+                    if more.is_some() {
                         *told = all;
                         out.push(GpuShare::Request {
                             labels: labels.clone(),
                             phase,
-                            joules: more,
+                            seconds: more.seconds,
+                            joules: more.joules,
                         });
                     }
                 }
             }
-            if request.finished.is_some_and(|end| end < self.done) && self.carry <= 0.0 {
+            if request.finished.is_some_and(|end| end < self.done) && !self.carry.is_some() {
                 over.push(*id);
             }
         }
@@ -235,7 +238,7 @@ impl Charges {
                 && request.measured
                 && !request.part
             {
-                let joules = request.joules.iter().sum();
+                let joules = request.amounts.iter().map(|amount| amount.joules).sum();
                 out.push(GpuShare::Whole { id: record, joules });
             }
         }
@@ -251,9 +254,10 @@ impl Charges {
             .values_mut()
             .filter(|request| request.labels.is_none())
         {
-            let joules = std::mem::take(&mut request.joules).iter().sum();
             request.part = true;
-            self.uncharged(Uncharged::UnknownRequests, joules);
+            for amount in std::mem::take(&mut request.amounts) {
+                self.uncharged(Uncharged::UnknownRequests, amount);
+            }
         }
         self.done = Nanos::MAX;
     }

@@ -55,6 +55,39 @@ impl Amount {
         self.seconds += seconds;
         self.joules += joules;
     }
+
+    /// There is any of either.
+    pub(super) fn is_some(self) -> bool {
+        self.seconds > 0.0 || self.joules > 0.0
+    }
+}
+
+impl std::ops::AddAssign for Amount {
+    fn add_assign(&mut self, more: Amount) {
+        self.add(more.seconds, more.joules);
+    }
+}
+
+impl std::ops::Mul<f64> for Amount {
+    type Output = Amount;
+
+    fn mul(self, by: f64) -> Amount {
+        Amount {
+            seconds: self.seconds * by,
+            joules: self.joules * by,
+        }
+    }
+}
+
+impl std::ops::Sub for Amount {
+    type Output = Amount;
+
+    fn sub(self, less: Amount) -> Amount {
+        Amount {
+            seconds: self.seconds - less.seconds,
+            joules: self.joules - less.joules,
+        }
+    }
 }
 
 /// What a reading comes to.
@@ -63,12 +96,12 @@ pub(super) struct Division {
     /// By index of the user.
     pub(super) engines: BTreeMap<(usize, GpuState), Amount>,
     pub(super) unattributed: BTreeMap<Unattributed, Amount>,
-    /// Joules by index of the user and id of the step.
-    pub(super) steps: BTreeMap<(usize, u64), f64>,
+    /// By index of the user and id of the step.
+    pub(super) steps: BTreeMap<(usize, u64), Amount>,
     /// Steps of which a part is not known.
     pub(super) parts: Vec<(usize, u64)>,
-    /// Joules of an engine in no step that was seen, though it may have worked.
-    pub(super) unseen: BTreeMap<usize, f64>,
+    /// Of an engine, in no step that was seen, though it may have worked.
+    pub(super) unseen: BTreeMap<usize, Amount>,
     /// Idle power, watts, where the reading shows it.
     pub(super) idle_watts: Option<f64>,
 }
@@ -327,11 +360,15 @@ fn share(
             continue;
         }
         let steps = segment(user).map_or(&[][..], |segment| segment.steps.as_slice());
+        let whole = Amount {
+            seconds: seconds * part,
+            joules: joules * part,
+        };
         for step in steps {
-            *division.steps.entry((user, *step)).or_default() += joules * part / steps.len() as f64;
+            *division.steps.entry((user, *step)).or_default() += whole * (1.0 / steps.len() as f64);
         }
         if steps.is_empty() {
-            *division.unseen.entry(user).or_default() += joules * part;
+            *division.unseen.entry(user).or_default() += whole;
         }
     }
 }

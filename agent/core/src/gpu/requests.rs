@@ -2,6 +2,7 @@
 //!
 //! Owns: when each came, got its tokens and ended, until its energy is told. Refuses: sharing (`charge`).
 
+use super::readings::Amount;
 use crate::{
     Nanos,
     observation::{Finished, Labels},
@@ -82,9 +83,9 @@ pub(super) struct Request {
     pub(super) marks: VecDeque<(Nanos, u32)>,
     /// From where to where its prompt was read, once its first token is known.
     pub(super) prefill: Option<(Nanos, Nanos)>,
-    /// Energy that went into it, by phase; and what of it was told.
-    pub(super) joules: [f64; 2],
-    pub(super) told: [f64; 2],
+    /// Time and energy that went into it, by phase; and what of it was told.
+    pub(super) amounts: [Amount; 2],
+    pub(super) told: [Amount; 2],
     /// A step that it was in has been measured.
     pub(super) measured: bool,
     /// A step that it was in was measured in part only, or its tokens were forgotten.

@@ -116,7 +116,7 @@ impl Unattributed {
     }
 }
 
-/// Why energy of an engine is no request's.
+/// Why time and energy of an engine's GPUs are no request's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Uncharged {
@@ -171,22 +171,26 @@ pub enum GpuShare {
         /// Energy that it drew in that time; absent where the driver does not tell.
         joules: Option<f64>,
     },
-    /// Energy of an engine's GPUs went into tokens of a request.
+    /// Time and energy of an engine's GPUs went into tokens of a request.
     Request {
         /// Whose.
         labels: Labels,
         /// Into which tokens.
         phase: TokenPhase,
-        /// How much.
+        /// Seconds, of all its GPUs together.
+        seconds: f64,
+        /// Energy; 0 where the driver tells none.
         joules: f64,
     },
-    /// Energy of an engine's GPUs is no request's.
+    /// Time and energy of an engine's GPUs are no request's.
     Uncharged {
         /// Engine instance id.
         engine: Arc<str>,
         /// Why.
         reason: Uncharged,
-        /// How much.
+        /// Seconds, of all its GPUs together.
+        seconds: f64,
+        /// Energy; 0 where the driver tells none.
         joules: f64,
     },
     /// All energy of a request that has finished is known now.

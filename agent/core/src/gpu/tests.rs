@@ -17,6 +17,8 @@ struct Sums {
     phases: [f64; 2],
     uncharged: BTreeMap<Uncharged, f64>,
     whole: BTreeMap<String, f64>,
+    /// Seconds of requests, and those that are none's.
+    charged_seconds: f64,
 }
 
 impl Sums {
@@ -45,11 +47,23 @@ impl Sums {
                     sum.0 += seconds;
                     sum.1 += joules.unwrap_or(0.0);
                 }
-                GpuShare::Request { phase, joules, .. } => {
-                    assert!(*joules >= 0.0, "{share:?}");
+                GpuShare::Request {
+                    phase,
+                    seconds,
+                    joules,
+                    ..
+                } => {
+                    assert!(*joules >= -1e-9 && *seconds >= -1e-9, "{share:?}");
+                    sums.charged_seconds += seconds;
                     sums.phases[*phase as usize] += joules;
                 }
-                GpuShare::Uncharged { reason, joules, .. } => {
+                GpuShare::Uncharged {
+                    reason,
+                    seconds,
+                    joules,
+                    ..
+                } => {
+                    sums.charged_seconds += seconds;
                     *sums.uncharged.entry(*reason).or_default() += joules;
                 }
                 GpuShare::Whole { id, joules } => {
@@ -80,6 +94,10 @@ impl Sums {
     /// Energy of engines, by whose it was.
     fn charged(&self) -> f64 {
         self.phases.iter().sum::<f64>() + self.uncharged.values().sum::<f64>()
+    }
+
+    fn seconds_of_engines(&self) -> f64 {
+        self.states.values().map(|sum| sum.0).sum()
     }
 
     fn of_engines(&self) -> f64 {
@@ -117,6 +135,7 @@ fn hold(name: &str, run: &Run, sums: &Sums, part: f64) {
     println!("{name}: {sums:?}\n{:?}", run.states);
     close(name, sums.joules(), run.joules, 1e-9);
     close(name, sums.charged(), sums.of_engines(), 1e-9);
+    close(name, sums.charged_seconds, sums.seconds_of_engines(), 1e-9);
     let all: f64 = run.states.values().map(|state| state.0).sum();
     close(name, sums.seconds(), all, 1e-9);
     for state in GpuState::ALL {

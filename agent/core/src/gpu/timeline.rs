@@ -11,6 +11,7 @@ mod sweep;
 
 use super::{
     kind::{Kinds, Seen},
+    readings::Amount,
     requests::{Last, Requests},
     share::GpuState,
 };
@@ -116,7 +117,8 @@ pub(super) struct Step {
     pub(super) to: Nanos,
     pub(super) kind: Option<StepKind>,
     pub(super) prefill_tokens: Option<u64>,
-    pub(super) joules: f64,
+    /// What of its GPUs' time and energy is known so far.
+    pub(super) amount: Amount,
     /// Its energy was told, or some of it.
     pub(super) measured: bool,
     /// Part of its energy was shared with another engine, and is not known.
@@ -334,7 +336,7 @@ impl Timeline {
                 to: told.end,
                 kind: told.kind,
                 prefill_tokens: told.prefill_tokens,
-                joules: 0.0,
+                amount: Amount::default(),
                 measured: false,
                 part: false,
             });
@@ -354,7 +356,7 @@ impl Timeline {
                 to: cluster.end,
                 kind: cluster.kind,
                 prefill_tokens: None,
-                joules: 0.0,
+                amount: Amount::default(),
                 measured: false,
                 part: false,
             });

@@ -69,6 +69,7 @@ impl GpuShares {
                 labels,
                 phase,
                 joules,
+                ..
             } => {
                 let model = state.models.admit(&labels.model).value;
                 let scene = state.scenes.admit(&labels.scene).value;
@@ -78,6 +79,7 @@ impl GpuShares {
                 engine,
                 reason,
                 joules,
+                ..
             } => {
                 let engine = state.engine_label(engine);
                 add(&self.uncharged, &[&engine, reason.as_str()], *joules);

@@ -6,7 +6,7 @@ use super::{GONE, Gpu, Join, MAX_READINGS, Pending, SETTLE};
 use crate::{
     Nanos,
     gpu::{
-        readings::{Division, Period, User, divide, learn},
+        readings::{Amount, Division, Period, User, divide, learn},
         share::{GpuShare, Unattributed, Uncharged},
     },
 };
@@ -159,6 +159,10 @@ impl Join {
         shares: &mut Vec<GpuShare>,
     ) {
         let seconds = |seconds: f64| if told.seconds { seconds } else { 0.0 };
+        let of = |amount: Amount| Amount {
+            seconds: seconds(amount.seconds),
+            ..amount
+        };
         let id = |user: usize| ids.get(user).map(|(id, _)| id);
         for ((user, state), amount) in division.engines {
             let Some(engine) = id(user) else { continue };
@@ -171,7 +175,7 @@ impl Join {
             if state.is_idle()
                 && let Some(engine) = self.engines.get_mut(engine)
             {
-                engine.charges.uncharged(Uncharged::Idle, amount.joules);
+                engine.charges.uncharged(Uncharged::Idle, of(amount));
             }
         }
         for (reason, amount) in division.unattributed {
@@ -182,12 +186,12 @@ impl Join {
                 joules: told.joules.then_some(amount.joules),
             });
         }
-        for (user, joules) in division.unseen {
+        for (user, amount) in division.unseen {
             if let Some(engine) = id(user).and_then(|id| self.engines.get_mut(id)) {
-                engine.charges.uncharged(Uncharged::UnknownRequests, joules);
+                engine.charges.uncharged(Uncharged::UnknownRequests, of(amount));
             }
         }
-        for ((user, step), joules) in division.steps {
+        for ((user, step), amount) in division.steps {
             let Some(engine) = id(user).and_then(|id| self.engines.get_mut(id)) else {
                 continue;
             };
@@ -199,10 +203,10 @@ impl Join {
                 .find(|known| known.id == step)
             {
                 Some(step) => {
-                    step.joules += joules;
+                    step.amount += of(amount);
                     step.measured |= told.joules;
                 }
-                None => engine.charges.uncharged(Uncharged::UnknownRequests, joules),
+                None => engine.charges.uncharged(Uncharged::UnknownRequests, of(amount)),
             }
         }
         for (user, step) in division.parts {

@@ -120,6 +120,7 @@ proptest! {
         close("seconds", sums.seconds(), seconds, 1e-9);
         close("joules", sums.joules(), joules, 1e-9);
         close("charged", sums.charged(), sums.of_engines(), 1e-6);
+        close("charged seconds", sums.charged_seconds, sums.seconds_of_engines(), 1e-6);
         prop_assert!(join.bytes() < 1 << 20);
     }
 }

@@ -22,11 +22,13 @@ pub(super) fn shares(engine: &str) -> Vec<Observation> {
         GpuShare::Request {
             labels: labels(engine, "m", "s"),
             phase: TokenPhase::Decode,
+            seconds: 0.5,
             joules: 12.5,
         },
         GpuShare::Uncharged {
             engine: engine.into(),
             reason: Uncharged::Idle,
+            seconds: 1.5,
             joules: 90.0,
         },
     ]
