@@ -53,6 +53,7 @@ pub struct Record {
     pub gpu_alloc_failures: Option<u64>,
     pub incomplete: Vec<String>,
     pub diagnosis: Option<Diagnosis>,
+    pub cost: Option<serde_json::Value>,
 }
 
 /// Where its time went.

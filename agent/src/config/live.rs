@@ -6,7 +6,7 @@ use super::Config;
 use toml::Table;
 
 /// Sections that take effect at once; all others at the next start.
-pub const LIVE: &[&str] = &["client", "scene", "budget"];
+pub const LIVE: &[&str] = &["client", "scene", "budget", "price", "gpu_price"];
 
 impl Config {
     /// Sections in which `new` differs and which take effect at the next start only.
@@ -26,13 +26,15 @@ impl Config {
         self.client.clone_from(&new.client);
         self.scene.clone_from(&new.scene);
         self.budget.clone_from(&new.budget);
+        self.price.clone_from(&new.price);
+        self.gpu_price.clone_from(&new.gpu_price);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{SECTIONS, SceneConfig};
+    use crate::config::{PriceConfig, SECTIONS, SceneConfig};
 
     #[test]
     fn what_cannot_change_while_the_agent_runs_is_named() {
@@ -40,10 +42,15 @@ mod tests {
         let (mut old, mut new) = (Config::default(), Config::default());
         new.scene.push(SceneConfig::default());
         new.client.trusted_proxies.push("10.0.0.0/8".to_owned());
+        new.price.push(PriceConfig::default());
+        new.gpu_price.per_hour = 2.0;
         new.metrics.max_scenes = 7;
         assert_eq!(old.needs_restart(&new), ["metrics"]);
         old.take_live(&new);
-        assert_eq!(old.scene, new.scene);
+        assert_eq!(
+            (&old.scene, &old.price, &old.gpu_price),
+            (&new.scene, &new.price, &new.gpu_price)
+        );
         assert_eq!(old.needs_restart(&new), ["metrics"], "it is still not in effect");
         new.metrics = old.metrics.clone();
         assert_eq!(old, new);

@@ -10,10 +10,12 @@
 mod client;
 mod diagnosis;
 mod file;
+mod gpu_price;
 mod layers;
 mod live;
 mod names;
 mod pressure;
+mod price;
 mod print;
 mod problem;
 mod scene;
@@ -23,9 +25,11 @@ mod validate;
 
 pub use client::ClientSection;
 pub use diagnosis::DiagnosisSection;
+pub use gpu_price::GpuPriceSection;
 pub use layers::{Loaded, Override, check_file, load, text_value};
 pub use live::LIVE;
 pub use pressure::PressureSection;
+pub use price::PriceConfig;
 pub use print::{effective, reference, sample};
 pub use problem::{Origin, Problem, Problems};
 pub use scene::{Hashed, SceneConfig, hash};
@@ -70,6 +74,10 @@ pub struct Config {
     pub scene: Vec<SceneConfig>,
     /// How much scenes may use.
     pub budget: Vec<BudgetConfig>,
+    /// What tokens cost.
+    pub price: Vec<PriceConfig>,
+    /// What GPUs cost.
+    pub gpu_price: GpuPriceSection,
     /// When engines are short of memory.
     pub pressure: PressureSection,
     /// How tokens are counted.
@@ -135,6 +143,8 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<ClientSection>("client"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::list_of::<BudgetConfig>("budget", BudgetConfig::EXAMPLE),
+    SectionInfo::list_of::<PriceConfig>("price", PriceConfig::EXAMPLE),
+    SectionInfo::of::<GpuPriceSection>("gpu_price"),
     SectionInfo::of::<PressureSection>("pressure"),
     SectionInfo::of::<TokensConfig>("tokens"),
     SectionInfo::of::<StoreConfig>("store"),
@@ -226,6 +236,16 @@ impl Config {
     /// The budgets; none where one is invalid, which no loaded configuration has.
     pub fn budgets(&self) -> Vec<infertap_core::budget::Budget> {
         crate::budget::budgets(&self.budget).unwrap_or_default()
+    }
+
+    /// What tokens cost; nothing is priced where the prices are invalid, which those of no loaded configuration are.
+    pub fn prices(&self) -> std::sync::Arc<infertap_core::PriceBook> {
+        price::book(&self.price).unwrap_or_default().into()
+    }
+
+    /// What a GPU costs, where that is given.
+    pub fn gpu_price(&self) -> Option<infertap_core::money::GpuPrice> {
+        self.gpu_price.price().ok().flatten()
     }
 
     /// What the core is told: its bounds, and what it may use.

@@ -85,6 +85,49 @@ fn the_example_rule_of_the_sample_is_valid() {
 }
 
 #[test]
+fn prices_are_checked_one_by_one() {
+    let (_dir, path) = file(&format!("[[price]]\n{}", PriceConfig::EXAMPLE));
+    let prices = check_file(&path).expect("valid").config.prices();
+    let day = "2026-01-01".parse().expect("a date");
+    assert!(prices.price("llama-3", day).is_some());
+    let good = "currency = \"USD\"\ninput = 1\noutput = 2.5\n";
+    mistakes(
+        &format!(
+            "[[price]]\nmodel = \"a\"\n{good}\n[[price]]\nmodel = \"b\"\ncurrency = \"usd\"\ninput = 1\noutput = 1\n"
+        ),
+        &expect![[
+            r#"infertap.toml:7: price: currency: "usd" is no currency: write its code, three upper-case letters, as in "USD""#
+        ]],
+    );
+    mistakes(
+        &format!("[[price]]\nmodel = \"*\"\n{good}[[price]]\nmodel = \"a\"\n{good}"),
+        &expect![[
+            r#"infertap.toml:6: price: it can never be a model's: price 1 before it, for "*", is of every model that "a" names; move that one behind it"#
+        ]],
+    );
+    mistakes(
+        &format!("[[price]]\nmodel = \"a\"\n{good}valid_from = \"31.1.2026\"\n"),
+        &expect![[
+            r#"infertap.toml:1: price: valid_from: "31.1.2026" is no date: write it as in "2026-01-31""#
+        ]],
+    );
+    // TOML's own dates are taken too.
+    let (_dir, path) = file(&format!(
+        "[[price]]\nmodel = \"a\"\n{good}valid_from = 2026-01-31\n"
+    ));
+    let config = check_file(&path).expect("valid").config;
+    assert_eq!(config.price[0].valid_from.as_deref(), Some("2026-01-31"));
+    mistakes(
+        "[[price]]\nmodel = \"a\"\ninput = \"cheap\"\n",
+        &expect![[r#"infertap.toml:1: price: invalid type: string "cheap", expected a number"#]],
+    );
+    mistakes(
+        "[[price]]\nmodels = \"a\"\n",
+        &expect!["infertap.toml:2: unknown key models in [price]: did you mean model?"],
+    );
+}
+
+#[test]
 fn scene_rules_are_checked_one_by_one() {
     let (_dir, path) = file(&format!("[[scene]]\n{}", SceneConfig::EXAMPLE));
     assert_eq!(check_file(&path).expect("valid").config.scenes().len(), 1);

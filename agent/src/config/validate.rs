@@ -62,6 +62,8 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.client.proxies().err().unwrap_or_default(),
         super::scene::rules(&config.scene).err().unwrap_or_default(),
         crate::budget::budgets(&config.budget).err().unwrap_or_default(),
+        super::price::book(&config.price).err().unwrap_or_default(),
+        config.gpu_price.price().err().into_iter().collect(),
         config.pressure.invalid(),
         config.tokens.invalid(),
         config.store.invalid(),

@@ -112,12 +112,14 @@ impl Tap {
         hints: SyncSender<Hint>,
         counter: Option<Counter>,
     ) -> Tap {
+        let mut money = Money::new(config.prices());
+        money.set_gpu_price(config.gpu_price());
         Tap {
             probes,
             targets,
             ring,
             pipeline: Pipeline::new(counts::pipeline(config, counter.is_some())),
-            money: Money::default(),
+            money,
             counter,
             exporter,
             recorder,
@@ -164,6 +166,8 @@ impl Tap {
                     Ok(Command::Configure(config)) => {
                         self.pipeline.set_scenes(config.scenes());
                         self.pipeline.set_proxies(config.proxies());
+                        self.money.set_prices(config.prices());
+                        self.money.set_gpu_price(config.gpu_price());
                     }
                     Ok(Command::Gpu(update)) => self.gpus(*update),
                     Ok(Command::ContextLimit(id, limit)) => self.exporter.context_limit(&id, limit),

@@ -8,6 +8,7 @@ use infertap_core::capacity::{Basis, CapacityReport, Knee};
 use infertap_core::event::EventKind;
 use infertap_core::gpu::{GpuShare, GpuState, TokenPhase, Uncharged};
 use infertap_core::ledger::{ContextLimit, LimitSource};
+use infertap_core::money::{self, Amount, Charge, ChargeKind};
 use infertap_core::observation::{Anomaly, Finished, Labels, Observation, TokenDirection};
 use infertap_core::pressure::{
     CgroupMemory, CgroupVersion, GpuMemory, MemoryEvents, PressureReport, PressureState, Reason, ReasonKind,
@@ -173,6 +174,9 @@ fn request(status: Status) -> Vec<Observation> {
             seconds: 0.5,
             joules: 20.0,
         }),
+        charge(ChargeKind::Output, money::Basis::Tokens),
+        charge(ChargeKind::CachedInput, money::Basis::Tokens),
+        charge(ChargeKind::Output, money::Basis::Gpu),
         energy(TokenPhase::Prefill),
         energy(TokenPhase::Decode),
         Observation::Capacity(Box::new(CapacityReport {
@@ -224,6 +228,20 @@ fn pressure() -> Observation {
                 full_s: 0.1,
             }),
         }),
+    }))
+}
+
+fn charge(kind: ChargeKind, basis: money::Basis) -> Observation {
+    Observation::Charge(Box::new(Charge {
+        request: None,
+        client: None,
+        labels: labels(),
+        basis,
+        currency: "USD".parse().expect("a currency"),
+        kind,
+        amount: Amount::from_pico(1_000_000),
+        tokens: 1,
+        saved: Amount::from_pico(500_000),
     }))
 }
 

@@ -99,7 +99,14 @@ impl Scene {
             ..Script::default()
         };
         let gpus = Gpus::start_with(drivers, folder.path(), script).unwrap();
-        let bench = bench_on(gpus, folder, &["--pid", &server.pid().to_string()]);
+        let pid = server.pid().to_string();
+        // A second of a GPU costs one unit.
+        let price = ["gpu_price.per_hour=3600", "gpu_price.currency=EUR"];
+        let bench = bench_on(
+            gpus,
+            folder,
+            &["--pid", &pid, "--set", price[0], "--set", price[1]],
+        );
         let engine = bench.agent.wait_watching(server.pid(), SOON).unwrap();
         bench.wait("coverage of CUDA calls", |now| {
             let labels = [("engine", engine.as_str()), ("aspect", "cuda")];
@@ -323,6 +330,22 @@ fn hold(scene: &Scene, from: &Edge, to: &Edge) -> Truth {
     assert!(
         (prefill + decode + uncharged - joules).abs() < 1e-3,
         "{prefill} J and {decode} J of requests and {uncharged} J of none are not {joules} J"
+    );
+    let money = |direction| {
+        let labels = [("basis", "gpu"), ("currency", "EUR"), ("direction", direction)];
+        scene.told(from, to, "llm_cost_total", &labels)
+    };
+    let [input, output, nobodys] = ["input", "output", "unattributed"].map(money);
+    println!("money: {input:.4} for prompts, {output:.4} for tokens, {nobodys:.4} for nobody");
+    let unattributed = scene.told(from, to, "llm_gpu_unattributed_seconds_total", &[]);
+    assert!(
+        (input + output + nobodys - all - unattributed).abs() < 1e-3,
+        "{input} + {output} + {nobodys} is not the price of {all} s and {unattributed} s"
+    );
+    close(
+        "price of working",
+        input + output,
+        seconds.prefill + seconds.decode + seconds.mixed,
     );
     truth
 }

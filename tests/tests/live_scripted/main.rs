@@ -8,6 +8,7 @@ mod budget;
 mod clients;
 mod diagnosis;
 mod lifetime;
+mod money;
 mod trouble;
 mod usage;
 

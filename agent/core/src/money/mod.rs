@@ -7,6 +7,7 @@ mod amount;
 #[cfg(test)]
 mod book_tests;
 mod charge;
+mod gpu;
 mod price;
 mod stage;
 #[cfg(test)]
@@ -14,5 +15,6 @@ mod tests;
 
 pub use amount::{Amount, BadCurrency, Currency, MAX_PRICE, Rate};
 pub use charge::{Basis, Charge, ChargeKind, Cost};
+pub use gpu::{GpuPrice, UNATTRIBUTED};
 pub use price::{BadDate, BadPrices, Day, MAX_PRICES, Price, PriceBook, PriceText};
 pub use stage::Money;

@@ -9,6 +9,7 @@
 use super::{
     amount::Amount,
     charge::{Basis, Charge, ChargeKind, Counts},
+    gpu::GpuPrice,
     price::{Day, Price, PriceBook},
 };
 use crate::{
@@ -39,6 +40,7 @@ struct Open {
 #[derive(Debug, Default)]
 pub struct Money {
     book: Arc<PriceBook>,
+    gpu: Option<GpuPrice>,
     day: Day,
     /// Model → its price on `day`.
     known: HashMap<Arc<str>, Option<Arc<Price>>>,
@@ -61,6 +63,11 @@ impl Money {
         self.known.clear();
     }
 
+    /// What GPUs cost from now on; nothing is known of that without.
+    pub fn set_gpu_price(&mut self, price: Option<GpuPrice>) {
+        self.gpu = price;
+    }
+
     /// Requests whose price is kept.
     pub fn open_requests(&self) -> usize {
         self.open.len()
@@ -68,7 +75,7 @@ impl Money {
 
     /// Adds the charges for what was observed, and fills the costs of records. `unix_ms`: now, milliseconds since 1970.
     pub fn apply(&mut self, unix_ms: u64, observations: &mut Vec<Observation>) {
-        if self.book.is_empty() && self.open.is_empty() {
+        if self.book.is_empty() && self.open.is_empty() && self.gpu.is_none() {
             return;
         }
         let day = Day::of_unix_ms(unix_ms);
@@ -86,6 +93,11 @@ impl Money {
                     count,
                 } => self.tokens(*request, (&*labels, *client), *direction, *count),
                 Observation::Finished(finished) => self.finished(finished),
+                Observation::Gpu(share) => {
+                    let charge = self.gpu.and_then(|price| price.charge(share));
+                    self.charges
+                        .extend(charge.map(|charge| Observation::Charge(Box::new(charge))));
+                }
                 _ => {}
             }
         }
@@ -158,7 +170,7 @@ impl Money {
         let counts = Counts::of(&finished.record);
         let open = match self.open.remove(&finished.id) {
             Some(open) => open,
-            None if counts.is_empty() => return,
+            None if counts.is_empty() || self.book.is_empty() => return,
             None => Open {
                 price: self.price(&finished.labels.model),
                 output: Amount::ZERO,

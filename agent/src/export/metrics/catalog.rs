@@ -77,6 +77,7 @@ macro_rules! catalog {
 }
 
 mod budget;
+mod cost;
 mod cuda;
 mod gpu;
 mod gpu_join;
@@ -84,6 +85,7 @@ mod store;
 mod usage;
 
 pub(super) use budget::*;
+pub(super) use cost::*;
 pub(super) use cuda::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
@@ -96,6 +98,7 @@ pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
         REQUESTS_AND_AGENT,
         budget::BUDGETS,
         usage::USAGE,
+        cost::MONEY,
         gpu_join::GPU_JOIN,
         gpu::GPUS,
         cuda::CUDA,

@@ -10,6 +10,7 @@ mod capacity;
 mod catalog;
 mod children;
 mod config;
+mod cost;
 mod cuda;
 mod events;
 mod families;
@@ -113,6 +114,7 @@ pub struct Metrics {
     gpus: gpu::GpuCollector,
     gpu_shares: gpu_join::GpuShares,
     usage: usage::UsageMetrics,
+    costs: cost::Costs,
     wall_clock: fn() -> Option<u64>,
 }
 
@@ -207,6 +209,7 @@ impl Metrics {
             gpus,
             gpu_shares: gpu_join::GpuShares::register(&registry)?,
             usage: usage::UsageMetrics::register(&registry)?,
+            costs: cost::Costs::register(&registry)?,
             wall_clock,
             families,
             registry,
@@ -247,13 +250,15 @@ impl Metrics {
                     self.tokenizer_calls[1].inc_by(*unassigned);
                 }
                 Observation::Gpu(share) => self.gpu_shares.apply(share, &mut state),
+                Observation::Charge(charge) => self.costs.charge(charge, &mut state),
+                Observation::Unpriced {
+                    labels,
+                    direction,
+                    count,
+                } => self.costs.unpriced(labels, *direction, *count, &mut state),
                 Observation::TokenCount(outcome) => self.token_counts[*outcome as usize].inc(),
                 // Coverage is told with its engine, by `Exporter::apply`.
-                Observation::Charge(_)
-                | Observation::Unpriced { .. }
-                | Observation::EngineMessages { .. }
-                | Observation::Count(_)
-                | Observation::Ignore(_) => {}
+                Observation::EngineMessages { .. } | Observation::Count(_) | Observation::Ignore(_) => {}
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Tests of the metrics through their façade: requests, events and losses; fixtures for the other tests.
 mod caps;
+mod cost;
 pub(crate) mod diagnosis;
 pub(crate) mod engines;
 mod exposition;
@@ -264,19 +265,14 @@ fn what_is_unknown_is_absent() {
     bare.input_tokens = None;
     bare.output_tokens = None;
     bare.cached_input_tokens = None;
-    metrics.apply_all(&[
-        Observation::Started(labels.clone()),
-        tokens(&labels, TokenDirection::Output, 0),
-        Observation::Finished(Box::new(Finished {
-            id: 1,
-            labels,
-            record: bare,
-            gaps: Vec::new(),
-            gaps_from: None,
-            in_flight_at_arrival: None,
-            token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
-        })),
-    ]);
+    let mut finished = finished(&labels, bare);
+    if let Observation::Finished(finished) = &mut finished {
+        finished.gaps.clear();
+        finished.in_flight_at_arrival = None;
+        finished.token_sources = [(TokenDirection::Input, None), (TokenDirection::Output, None)];
+    }
+    let nothing = tokens(&labels, TokenDirection::Output, 0);
+    metrics.apply_all(&[Observation::Started(labels), nothing, finished]);
     let llm: Vec<_> = metrics
         .gather()
         .iter()
