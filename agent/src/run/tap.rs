@@ -344,6 +344,10 @@ impl Tap {
         self.publish();
         self.read_counters();
         self.read_cuda();
-        self.recorder.take()
+        // The kernel takes seconds to close the probes on a CUDA library. The end of the process closes them as well, and
+        // what is to be written until then comes first.
+        let Tap { recorder, probes, .. } = self;
+        let _ = std::mem::ManuallyDrop::new(probes);
+        recorder
     }
 }
