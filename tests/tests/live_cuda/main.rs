@@ -20,7 +20,10 @@ use infertap_tests::{
 use std::{
     fs,
     path::Path,
-    sync::LazyLock,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -293,6 +296,7 @@ fn launches_of_either_api_are_counted_once_and_by_stream() {
 
 #[test]
 fn a_million_launches_by_both_apis_on_four_threads_are_a_million_while_probes_come_and_go() {
+    let all = AtomicU64::new(0);
     side_by_side(WAYS, |runtime| {
         // Libraries that no other program has, so that the probes on the runtime go where this one needs them no longer.
         let folder = tempfile::tempdir().unwrap();
@@ -305,15 +309,17 @@ fn a_million_launches_by_both_apis_on_four_threads_are_a_million_while_probes_co
         // In pieces, over the time in which that happens.
         for _ in 0..10 {
             let begun = Instant::now();
-            let each = MILLION / 40;
+            let each = MILLION / 2 / 10 / 4;
             scene.make(&format!("--by=mixed --threads=4 --make=launch={each}"));
             scene.make("--by=runtime --make=graph=100");
             thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
         }
         let told = Told::of(&scene.made, 0);
-        assert_eq!((told.kernels, told.graphs), (MILLION, 1000));
+        assert_eq!(told.graphs, 1000);
         scene.expect(&told);
+        all.fetch_add(told.kernels, Ordering::Relaxed);
     });
+    assert_eq!(all.into_inner(), MILLION);
 }
 
 #[test]
