@@ -13,7 +13,8 @@ mod watch;
 
 use crate::{
     accuracy::report::Report,
-    gpu::{Gpu, Gpus, Script},
+    clock,
+    gpu::{Gpu, Gpus, Process, Script},
 };
 use anyhow::{Context, Result};
 use program::Program;
@@ -52,6 +53,20 @@ impl Driver {
             ..Script::default()
         };
         Ok(Driver::StandIn(Gpus::start(&options.logs, script)?))
+    }
+
+    /// Tells that this process is on the GPU, where nobody else would.
+    fn used_by(&mut self, pid: u32) -> Result<()> {
+        if let Driver::StandIn(gpus) = self {
+            for gpu in &mut gpus.script.gpus {
+                gpu.processes = Some(vec![Process {
+                    pid,
+                    ..Process::default()
+                }]);
+            }
+            gpus.write()?;
+        }
+        Ok(())
     }
 
     fn environment(&self) -> Vec<(&'static str, PathBuf)> {
@@ -115,7 +130,8 @@ fn scripted(gpus: &Gpus) -> Vec<smi::Gpu> {
 /// Carries it out and prints every comparison; the bounds that were broken.
 pub fn run(options: &Options) -> Result<Vec<String>> {
     fs::create_dir_all(&options.logs).with_context(|| format!("can't make {}", options.logs.display()))?;
-    let driver = Driver::start(options)?;
+    clock::go_first()?;
+    let mut driver = Driver::start(options)?;
     let environment = driver.environment();
     let device = if options.stand_in { "driver" } else { "torch" };
     let program = Program::start(
@@ -124,7 +140,9 @@ pub fn run(options: &Options) -> Result<Vec<String>> {
         &environment,
         &options.logs.join("gpu-engine.log"),
     )?;
-    let start = || Watch::start(options, &program, &driver.sets(), &environment);
+    driver.used_by(program.pid())?;
+    let sets = driver.sets();
+    let start = || Watch::start(options, &program, &sets, &environment);
     println!("engine on {}", program.description()?);
 
     let mut report = Report::default();
