@@ -24,7 +24,7 @@ pub struct Record {
     pub response_id: Option<String>,
     pub engine: String,
     pub model: String,
-    pub scene: String,
+    pub scene: Option<String>,
     pub client: Option<String>,
     pub protocol: String,
     pub streamed: bool,

@@ -88,7 +88,7 @@ fn found(bench: &Bench, truths: &[ClientTruth]) -> Vec<(Option<String>, String)>
     pairs.sort_by_key(|(truth, _)| truth.index);
     pairs
         .into_iter()
-        .map(|(_, record)| (record.client, record.scene))
+        .map(|(_, record)| (record.client, record.scene.unwrap()))
         .collect()
 }
 
