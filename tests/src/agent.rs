@@ -21,6 +21,8 @@ pub const BINARY_VARIABLE: &str = "INFERTAP_BIN";
 pub struct Record {
     pub id: String,
     pub trace_id: String,
+    pub trace_source: Option<String>,
+    pub parent_span_id: Option<String>,
     pub response_id: Option<String>,
     pub engine: String,
     pub model: String,

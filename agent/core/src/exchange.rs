@@ -21,6 +21,7 @@ use crate::{
     status::End,
     timeline::Timeline,
     tokens::Tokens,
+    trace,
     wire::{
         encoding::Coding,
         http1::{RequestHead, ResponseHead},
@@ -75,12 +76,7 @@ impl Exchange {
         let client = context.config.proxies.client(context.peer, Some(&head.headers));
         facts.scene = SceneFacts::of_head(&facts.scenes, head, client);
         facts.request_bytes = bytes;
-        facts.trace_id = head
-            .headers
-            .iter()
-            .find(|(name, _)| name == "traceparent")
-            .and_then(|(_, value)| identity::traceparent_trace_id(value))
-            .map(Into::into);
+        facts.trace = trace::of_headers(&head.headers, context.config.trace_header.as_deref()).map(Box::new);
         facts.request_id = head
             .headers
             .iter()
@@ -124,7 +120,7 @@ impl Exchange {
             response_body: ResponseBody::none(),
             facts: Facts {
                 id: identity::request_id(context.conn, sequence, context.at),
-                trace_id: None,
+                trace: None,
                 request_id: None,
                 protocol: None,
                 labels: None,

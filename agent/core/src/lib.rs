@@ -47,6 +47,7 @@ mod status;
 mod timeline;
 mod tokenize;
 mod tokens;
+mod trace;
 pub mod wire;
 
 pub use count::{Content, CountJob, CountOutcome, Counted};
@@ -60,6 +61,7 @@ pub use pipeline::{Pipeline, PipelineConfig, PipelineStats};
 pub use pressure::PressureConfig;
 pub use request::{RequestRecord, Source, Status};
 pub use scene::SceneRules;
+pub use trace::TraceSource;
 
 /// CLOCK_MONOTONIC nanoseconds, as `bpf_ktime_get_ns` gives them.
 pub type Nanos = u64;

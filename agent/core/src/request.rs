@@ -3,7 +3,7 @@
 //! Owns: its shape and its JSON. Refuses: computing any of it (the timeline's work). What is not known is `None`
 //! (`null`), never zero.
 
-use crate::{Diagnosis, Nanos, money::Cost};
+use crate::{Diagnosis, Nanos, TraceSource, money::Cost};
 use serde::{Deserialize, Serialize};
 use std::{net::IpAddr, sync::Arc};
 
@@ -98,8 +98,13 @@ pub struct Sources {
 pub struct RequestRecord {
     /// Our id: 16 hex digits, unique while the agent runs.
     pub id: String,
-    /// W3C trace id, 32 hex digits: the request's `traceparent` if it had one, else made from `id`.
+    /// W3C trace id, 32 lower-case hex digits: that of the request's headers, else made from `id`.
     pub trace_id: String,
+    /// Where `trace_id` came from; `derived` in the JSON of a version that did not tell.
+    #[serde(default)]
+    pub trace_source: TraceSource,
+    /// The span that asked, 16 lower-case hex digits, where the headers name it.
+    pub parent_span_id: Option<String>,
     /// The response's own `id`.
     pub response_id: Option<String>,
     /// Engine instance id.

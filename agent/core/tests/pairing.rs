@@ -4,7 +4,7 @@ mod support;
 
 use expect_test::{Expect, expect};
 use infertap_abi::Role;
-use infertap_core::{Event, EventKind};
+use infertap_core::{Event, EventKind, RequestRecord, TraceSource};
 use support::*;
 
 fn check(rows: &[Row], expected: &Expect) {
@@ -146,7 +146,12 @@ fn trace_ids_come_from_the_client_or_from_facts() {
         ]
     };
     let out = play(&rows(&header));
-    assert!(records(&out).iter().all(|r| r.trace_id == trace));
+    let of_header = |r: &RequestRecord| {
+        r.trace_id == trace
+            && r.trace_source == TraceSource::Traceparent
+            && r.parent_span_id.as_deref() == Some("00f067aa0ba902b7")
+    };
+    assert!(records(&out).iter().all(|r| of_header(r)), "{out:?}");
     let (out, again) = (play(&rows("")), play(&rows("")));
     let ids: Vec<_> = records(&out)
         .iter()

@@ -6,7 +6,7 @@ use super::Config;
 use toml::Table;
 
 /// Sections that take effect at once; all others at the next start.
-pub const LIVE: &[&str] = &["client", "scene", "budget", "price", "gpu_price"];
+pub const LIVE: &[&str] = &["client", "scene", "trace", "budget", "price", "gpu_price"];
 
 impl Config {
     /// Sections in which `new` differs and which take effect at the next start only.
@@ -24,6 +24,7 @@ impl Config {
     /// Takes over the sections that take effect at once.
     pub fn take_live(&mut self, new: &Config) {
         self.client.clone_from(&new.client);
+        self.trace.clone_from(&new.trace);
         self.scene.clone_from(&new.scene);
         self.budget.clone_from(&new.budget);
         self.price.clone_from(&new.price);
@@ -44,6 +45,7 @@ mod tests {
         new.client.trusted_proxies.push("10.0.0.0/8".to_owned());
         new.price.push(PriceConfig::default());
         new.gpu_price.per_hour = 2.0;
+        new.trace.header = Some("x-correlation-id".to_owned());
         new.metrics.max_scenes = 7;
         assert_eq!(old.needs_restart(&new), ["metrics"]);
         old.take_live(&new);

@@ -20,6 +20,7 @@ mod print;
 mod problem;
 mod scene;
 mod section;
+mod trace;
 mod units;
 mod validate;
 
@@ -34,6 +35,7 @@ pub use print::{effective, reference, sample};
 pub use problem::{Origin, Problem, Problems};
 pub use scene::{Hashed, SceneConfig, hash};
 pub use section::{Key, Section};
+pub use trace::TraceSection;
 pub use units::{Size, Span};
 pub use validate::Invalid;
 
@@ -70,6 +72,8 @@ pub struct Config {
     pub diagnosis: DiagnosisSection,
     /// Who sent requests.
     pub client: ClientSection,
+    /// Which traces requests belong to.
+    pub trace: TraceSection,
     /// What requests are for.
     pub scene: Vec<SceneConfig>,
     /// How much scenes may use.
@@ -141,6 +145,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<GpuConfig>("gpu"),
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
     SectionInfo::of::<ClientSection>("client"),
+    SectionInfo::of::<TraceSection>("trace"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::list_of::<BudgetConfig>("budget", BudgetConfig::EXAMPLE),
     SectionInfo::list_of::<PriceConfig>("price", PriceConfig::EXAMPLE),
@@ -248,6 +253,11 @@ impl Config {
         self.gpu_price.price().ok().flatten()
     }
 
+    /// The header that names traces before all others; none where it is invalid, which no loaded configuration is.
+    pub fn trace_header(&self) -> Option<Box<str>> {
+        self.trace.header().unwrap_or_default()
+    }
+
     /// What the core is told: its bounds, and what it may use.
     pub fn pipeline(&self) -> infertap_core::PipelineConfig {
         let capture = &self.capture;
@@ -260,6 +270,7 @@ impl Config {
             estimates: self.engine.estimates,
             scenes: self.scenes(),
             proxies: self.proxies(),
+            trace_header: self.trace_header(),
             pressure: self.pressure.thresholds(),
             count_wait_ns: u64::try_from(self.tokens.wait.duration().as_nanos()).unwrap_or(u64::MAX),
             count_request_bytes: usize::try_from(self.tokens.request_bytes.get()).unwrap_or(usize::MAX),

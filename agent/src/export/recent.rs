@@ -107,6 +107,7 @@ fn bytes(record: &RequestRecord) -> usize {
     size_of::<RequestRecord>()
         + record.id.len()
         + record.trace_id.len()
+        + optional(&record.parent_span_id)
         + optional(&record.response_id)
         + record.engine.len()
         + record.model.len()

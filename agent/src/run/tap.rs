@@ -168,6 +168,7 @@ impl Tap {
                         self.pipeline.set_proxies(config.proxies());
                         self.money.set_prices(config.prices());
                         self.money.set_gpu_price(config.gpu_price());
+                        self.pipeline.set_trace_header(config.trace_header());
                     }
                     Ok(Command::Gpu(update)) => self.gpus(*update),
                     Ok(Command::ContextLimit(id, limit)) => self.exporter.context_limit(&id, limit),

@@ -9,6 +9,7 @@ mod clients;
 mod diagnosis;
 mod lifetime;
 mod money;
+mod traces;
 mod trouble;
 mod usage;
 

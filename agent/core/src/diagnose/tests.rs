@@ -11,6 +11,8 @@ pub(super) fn record(e2e: f64, [queue, prefill, decode]: [Option<f64>; 3]) -> Re
     RequestRecord {
         id: "1".into(),
         trace_id: String::new(),
+        trace_source: crate::TraceSource::Derived,
+        parent_span_id: None,
         response_id: None,
         engine: "e".into(),
         model: "m".into(),

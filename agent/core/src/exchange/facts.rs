@@ -18,6 +18,7 @@ use crate::{
     scene::{DEFAULT_SCENE, SceneFacts, SceneRules},
     timeline::Timeline,
     tokens::Tokens,
+    trace::Trace,
     wire::sse::SseItem,
 };
 use std::{borrow::Cow, sync::Arc};
@@ -29,7 +30,8 @@ const UNKNOWN: &str = "unknown";
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) id: u64,
-    pub(super) trace_id: Option<Box<str>>,
+    /// The trace that its headers name.
+    pub(super) trace: Option<Box<Trace>>,
     /// `X-Request-Id`, with which a client chooses the id that its response will have.
     pub(super) request_id: Option<Box<str>>,
     /// `None`: its request was not seen, and its response has not told yet.

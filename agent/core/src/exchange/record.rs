@@ -4,7 +4,7 @@
 
 use super::facts::Facts;
 use crate::{
-    Nanos, RequestRecord, Source, identity,
+    Nanos, RequestRecord, Source, TraceSource, identity,
     infer::Estimate,
     inside::Told,
     observation::{Finished, Labels, TokenDirection},
@@ -12,6 +12,7 @@ use crate::{
     status::{self, End, Evidence},
     timeline::Timeline,
     tokens::Tokens,
+    trace,
 };
 
 /// T1 to T3: the engine's, where it told them and they keep their order with those of the socket; else T1 as inferred.
@@ -129,11 +130,15 @@ impl Facts {
         let of_engine = points.engine_decode_s().is_some();
         // One chunk with several tokens shows no time between them.
         let chunks = self.tokens.chunks();
+        let (trace_id, trace_source, parent_span_id) = match self.trace {
+            Some(trace) => (trace.id.into(), trace.source, trace.parent.map(String::from)),
+            None => (trace::derived_id(self.id), TraceSource::Derived, None),
+        };
         let record = RequestRecord {
             id: identity::hex_id(self.id),
-            trace_id: self
-                .trace_id
-                .map_or_else(|| identity::derived_trace_id(self.id), String::from),
+            trace_id,
+            trace_source,
+            parent_span_id,
             response_id: self.response.id,
             engine: labels.engine.clone(),
             model: labels.model.clone(),

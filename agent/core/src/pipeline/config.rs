@@ -35,6 +35,8 @@ pub struct PipelineConfig {
     pub scenes: Arc<SceneRules>,
     /// Whose word is taken for who their client is.
     pub proxies: Arc<Proxies>,
+    /// Lower-case name of the header that comes before all others in naming a request's trace.
+    pub trace_header: Option<Box<str>>,
     /// When an engine is short of memory.
     pub pressure: PressureConfig,
     /// Ask for counts of tokens ([`Observation::Count`](crate::Observation::Count)) where neither the engine nor the
@@ -62,6 +64,7 @@ impl Default for PipelineConfig {
             estimates: true,
             scenes: Arc::default(),
             proxies: Arc::default(),
+            trace_header: None,
             pressure: PressureConfig::default(),
             count: false,
             count_wait_ns: 2_000_000_000,
@@ -75,6 +78,11 @@ impl Pipeline {
     /// Other rules for the requests that begin from now on.
     pub fn set_scenes(&mut self, scenes: Arc<SceneRules>) {
         self.config.scenes = scenes;
+    }
+
+    /// Another header that names traces, for the requests that begin from now on.
+    pub fn set_trace_header(&mut self, header: Option<Box<str>>) {
+        self.config.trace_header = header;
     }
 
     /// Other proxies to believe, for the requests that begin from now on.

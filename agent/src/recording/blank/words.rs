@@ -147,6 +147,7 @@ pub(super) const HEADERS: Words = &[
     "access-control-expose-headers",
     "api-key",
     "authorization",
+    "b3",
     "baggage",
     "cache-control",
     "connection",
@@ -183,6 +184,8 @@ pub(super) const HEADERS: Words = &[
     "via",
     "x-accel-buffering",
     "x-api-key",
+    "x-b3-spanid",
+    "x-b3-traceid",
     "x-forwarded-for",
     "x-forwarded-proto",
     "x-real-ip",
@@ -196,7 +199,7 @@ pub(super) enum HeaderValue {
     Blank,
     /// Decimal digits.
     Digits,
-    /// Hexadecimal digits and dashes (`traceparent`, which ties records to traces and is random).
+    /// Hexadecimal digits and dashes (`traceparent` and B3, which tie records to traces and are random).
     Hex,
     /// Words of this list, between separators.
     Words(Words),
@@ -206,7 +209,7 @@ pub(super) enum HeaderValue {
 pub(super) fn header_value(index: usize) -> HeaderValue {
     match HEADERS.get(index).copied() {
         Some("content-length" | "retry-after") => HeaderValue::Digits,
-        Some("traceparent") => HeaderValue::Hex,
+        Some("traceparent" | "b3" | "x-b3-traceid" | "x-b3-spanid") => HeaderValue::Hex,
         Some("content-type") => HeaderValue::Words(MEDIA_TYPES),
         Some(
             "connection" | "proxy-connection" | "te" | "transfer-encoding" | "content-encoding" | "upgrade"

@@ -3,6 +3,20 @@
 use super::*;
 use infertap_core::observation::{EngineLoad, EngineReport, EngineStep, StepKind};
 
+pub(crate) fn engine(id: &str, pid: u32) -> EngineInfo {
+    EngineInfo {
+        id: id.into(),
+        kind: EngineKind::LlamaCpp,
+        model: Some("smollm2".into()),
+        version: Some("b6000".into()),
+        pid,
+        pids: vec![pid],
+        ports: vec![8080],
+        container: None,
+        pod_uid: None,
+    }
+}
+
 /// What a scheduler with `waiting` requests in its queue tells.
 pub(crate) fn engine_report(engine: &str, waiting: u64) -> Observation {
     Observation::Engine(Box::new(EngineReport {

@@ -1,4 +1,5 @@
 //! Tests of the metrics through their façade: requests, events and losses; fixtures for the other tests.
+
 mod caps;
 mod cost;
 pub(crate) mod diagnosis;
@@ -9,10 +10,11 @@ pub(crate) mod pressure;
 
 use super::*;
 use crate::export::gpus::tests::{gpu, picture};
+pub(crate) use engines::engine;
 use engines::{engine_report, engine_step};
 use expect_test::expect;
 use infertap_core::{
-    Cause, EngineKind, RequestRecord, Source, Status,
+    Cause, EngineKind, RequestRecord, Source, Status, TraceSource,
     event::{ConnId, Socket},
     observation::{Finished, Labels, StepKind, TokenDirection},
     request::Sources,
@@ -31,6 +33,8 @@ pub(crate) fn record(labels: &Labels, status: Status) -> RequestRecord {
     RequestRecord {
         id: "00000000000000a1".into(),
         trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".into(),
+        trace_source: TraceSource::Traceparent,
+        parent_span_id: None,
         response_id: Some("chatcmpl-1".into()),
         engine: labels.engine.clone(),
         model: labels.model.clone(),
@@ -103,20 +107,6 @@ pub(crate) fn request(labels: &Labels, status: Status) -> Vec<Observation> {
         tokens(labels, TokenDirection::Input, 38),
         finished(labels, record(labels, status)),
     ]
-}
-
-pub(crate) fn engine(id: &str, pid: u32) -> EngineInfo {
-    EngineInfo {
-        id: id.into(),
-        kind: EngineKind::LlamaCpp,
-        model: Some("smollm2".into()),
-        version: Some("b6000".into()),
-        pid,
-        pids: vec![pid],
-        ports: vec![8080],
-        container: None,
-        pod_uid: None,
-    }
 }
 
 fn metrics() -> Metrics {

@@ -9,8 +9,8 @@ mod tests;
 use super::json::{FILLER, NAME_FILLER};
 use super::words::{self, HEADERS, HeaderValue, METHODS, Matcher, SEGMENTS, VERSIONS, header_value};
 
-/// Longest `traceparent` (W3C Trace Context level 1, section 3.2.2).
-const MAX_HEX: u8 = 55;
+/// Longest `b3`: two ids, a state and an id; `traceparent` (W3C Trace Context level 1, section 3.2.2) has 55.
+const MAX_HEX: u8 = 68;
 /// Most digits of a number in a header.
 const MAX_DIGITS: u8 = 20;
 /// Most digits of a chunk size that the core accepts.
