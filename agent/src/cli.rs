@@ -47,6 +47,9 @@ pub enum Command {
         /// The engine, as `infertap engines` names it; not needed where only one runs.
         engine: Option<String>,
     },
+    /// Show how much of the prompts begins like prompts before them, what the engine's prefix cache made of it, and what
+    /// breaks it. Asks the agent that runs.
+    Prefix(Asking),
     /// Check what works on this host, what does not, and what to do about it. Exits with 1 when `run` cannot work.
     Doctor {
         /// Settings.

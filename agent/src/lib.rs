@@ -9,6 +9,7 @@ pub mod count;
 pub mod discover;
 pub mod doctor;
 pub mod export;
+pub mod prefix;
 pub mod probe;
 pub mod recording;
 pub mod run;

@@ -8,8 +8,9 @@ use infertap::cli::{Asking, Cli, Command, ConfigCommand, CostArgs, CostCommand, 
 use infertap::config::{self, Loaded, Override};
 use infertap::recording::{self, ReplayCommand, ReplayOutput};
 use infertap::usage::{Question, cost_command};
-use infertap::{budget, count, discover, doctor, run};
+use infertap::{budget, count, discover, doctor, prefix, run};
 use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -49,6 +50,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let loaded = load(&settings, settings.overrides())?;
             let (input, mut out) = (io::stdin().lock(), io::stdout().lock());
             count::tokens_command(&loaded.config, engine.as_deref(), input, &mut out)?;
+        }
+        Command::Prefix(asking) => {
+            let json = asking.json;
+            prefix::prefix_command(address(asking)?, json, &mut io::stdout().lock())?;
         }
         Command::Doctor { settings, json } => {
             let loaded = load(&settings, settings.overrides())?;
@@ -112,6 +117,18 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where the agent that is asked listens.
+fn address(asking: Asking) -> anyhow::Result<SocketAddr> {
+    if let Some(agent) = asking.agent {
+        return Ok(agent);
+    }
+    let settings = Settings {
+        config: asking.config,
+        ..Settings::default()
+    };
+    Ok(load(&settings, settings.overrides())?.config.server.listen)
 }
 
 fn load(settings: &Settings, overrides: Vec<Override>) -> anyhow::Result<Loaded> {

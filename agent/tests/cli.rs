@@ -36,6 +36,7 @@ fn version_and_help_are_on_standard_output() {
     for command in [
         "run",
         "engines",
+        "prefix",
         "tokens",
         "doctor",
         "budget",

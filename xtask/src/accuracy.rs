@@ -21,6 +21,9 @@ pub(crate) struct Args {
     /// Compare prompt tokens alone: the agent's own count of as many prompts with the engine's
     #[arg(long)]
     tokens: bool,
+    /// Compare the prefix advisor with vLLM's prefix cache alone
+    #[arg(long, conflicts_with = "tokens")]
+    prefix: bool,
     /// Seed of the load
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -55,7 +58,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }),
         seed: args.seed,
     };
-    let broken = accuracy::run(&options)?;
+    let broken = if args.prefix {
+        ensure!(
+            args.engine == Kind::Vllm,
+            "only vLLM's cache is compared: write `accuracy vllm --prefix`"
+        );
+        accuracy::prefix(&options)?
+    } else {
+        accuracy::run(&options)?
+    };
     println!("logs and the engine's account are in {}", options.logs.display());
     if !broken.is_empty() {
         bail!("{} bounds are broken", broken.len());

@@ -190,7 +190,7 @@ impl Counting {
     ) {
         let input = ending.tokens.input().is_none();
         let output = matches!(ending.tokens.output(), None | Some((_, Source::Chunk)));
-        let Some(kept) = kept else {
+        let Some(kept) = kept.filter(|_| config.count) else {
             tell(ending, out);
             return;
         };
@@ -307,14 +307,19 @@ pub(crate) fn tell_growth(
 }
 
 impl crate::context::Context<'_> {
-    /// Room for what a request says, when counts may be asked for.
+    /// Room for what a request says, when counts may be asked for or prompts are compared.
     pub(crate) fn keep(&self) -> Option<Kept> {
         let limits = kept::Limits {
             one: self.config.count_request_bytes,
             all: self.config.count_bytes,
         };
-        self.config
-            .count
-            .then(|| Kept::new(&self.counting.budget, limits))
+        if !self.config.count && !self.config.prefix.enabled {
+            return None;
+        }
+        let mut kept = Kept::new(&self.counting.budget, limits);
+        if !self.config.count {
+            kept.keep_request_only();
+        }
+        Some(kept)
     }
 }

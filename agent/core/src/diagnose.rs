@@ -10,7 +10,7 @@ mod interference;
 mod peers;
 mod stalls;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use interference::{Gap, Interference, Prefill, interference};
 pub(crate) use peers::{Peers, Witness};

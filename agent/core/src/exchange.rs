@@ -322,6 +322,7 @@ impl Exchange {
         let alloc_mark = self.facts.alloc_mark;
         let protocol = self.facts.protocol.map_or("unknown", |protocol| protocol.name());
         let kept = self.facts.take_kept();
+        let shared = self.facts.told.shared.take();
         let choices = self.facts.timeline.choices();
         let (mut finished, tokens) = self.facts.into_finished(labels, end, client_gone);
         let record = &mut finished.record;
@@ -331,6 +332,11 @@ impl Exchange {
             .peers
             .finish(id, witness, context.at, &mut finished, inside, config);
         context.gpu.finished(id, context.at, &finished);
+        let process = context.engine.map_or(0, |engine| engine.pid);
+        let body = kept.as_ref().and_then(Kept::whole_request);
+        context
+            .prefix
+            .finished(&finished.labels, process, &finished.record, shared, body);
         let ending = Ending {
             id,
             finished: Box::new(finished),

@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 use steps::Steps;
-pub(crate) use vllm::{Seen, prompt_id, response_id};
+pub(crate) use vllm::{Begun, Seen, prompt_id, response_id};
 
 /// Responses under way that are remembered for one engine; past it the oldest is forgotten, and its record keeps to what
 /// its socket tells. Far more than any engine runs and queues at once.

@@ -227,7 +227,8 @@ fn request(
         let seen = seen(context);
         match &request {
             Request::Added(added) => {
-                context.inside.added(id, added, seen);
+                let begun = context.begun(id, added);
+                context.inside.added(id, added, begun, seen);
                 let prompt = prompt_id(added.external_id, added.engine_id);
                 context.tokenizing.sent_on(
                     id,
@@ -257,7 +258,9 @@ fn step(
     let model = context.engine.and_then(|engine| engine.model.as_ref());
     if context.config.engine_hooks {
         let seen = seen(context);
-        context.inside.stepped(id, model, &step, seen, context.out);
+        context
+            .inside
+            .stepped(id, model, &step, context.prefix, seen, context.out);
     }
     Ok(!step.outputs.is_empty())
 }

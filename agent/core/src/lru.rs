@@ -1,16 +1,16 @@
 //! A map that knows which of its entries was touched least recently.
 //!
-//! Owns: slots, their order of use, the index by connection. Refuses: deciding when something is evicted (`pipeline`).
+//! Owns: slots, their order of use, the index by key. Refuses: deciding when something is evicted (`pipeline`).
 //! Entries live in a slab linked into a list, so a touch costs a few stores and no allocation.
 
 use crate::event::ConnId;
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::Hash};
 
 const NIL: usize = usize::MAX;
 
 #[derive(Debug)]
-struct Slot<V> {
-    key: ConnId,
+struct Slot<V, K> {
+    key: K,
     newer: usize,
     older: usize,
     value: Option<V>,
@@ -18,16 +18,16 @@ struct Slot<V> {
 
 /// The map. A slot number stays valid until its entry is removed.
 #[derive(Debug)]
-pub(crate) struct LruMap<V> {
-    index: HashMap<ConnId, usize>,
-    slots: Vec<Slot<V>>,
+pub(crate) struct LruMap<V, K = ConnId> {
+    index: HashMap<K, usize>,
+    slots: Vec<Slot<V, K>>,
     free: Vec<usize>,
     newest: usize,
     oldest: usize,
 }
 
-impl<V> LruMap<V> {
-    pub(crate) fn new() -> LruMap<V> {
+impl<V, K: Copy + Eq + Hash> LruMap<V, K> {
+    pub(crate) fn new() -> LruMap<V, K> {
         LruMap {
             index: HashMap::new(),
             slots: Vec::new(),
@@ -41,11 +41,11 @@ impl<V> LruMap<V> {
         self.index.len()
     }
 
-    pub(crate) fn slot(&self, key: ConnId) -> Option<usize> {
+    pub(crate) fn slot(&self, key: K) -> Option<usize> {
         self.index.get(&key).copied()
     }
 
-    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<(ConnId, &mut V)> {
+    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<(K, &mut V)> {
         let entry = self.slots.get_mut(slot)?;
         entry.value.as_mut().map(|value| (entry.key, value))
     }
@@ -64,7 +64,7 @@ impl<V> LruMap<V> {
     }
 
     /// Adds an entry as the most recently touched. `key` must not be there.
-    pub(crate) fn insert(&mut self, key: ConnId, value: V) -> usize {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> usize {
         let entry = Slot {
             key,
             newer: NIL,
@@ -83,7 +83,7 @@ impl<V> LruMap<V> {
         slot
     }
 
-    pub(crate) fn remove(&mut self, slot: usize) -> Option<(ConnId, V)> {
+    pub(crate) fn remove(&mut self, slot: usize) -> Option<(K, V)> {
         let value = self.slots.get_mut(slot)?.value.take()?;
         self.unlink(slot);
         let key = self.slots[slot].key;

@@ -2,6 +2,7 @@
 //!
 //! Owns: their list. Refuses: metric names and label caps (the exporters').
 
+use crate::prefix::PrefixReport;
 use crate::{
     CountJob, CountOutcome, Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId,
     gpu::GpuShare, money::Charge, pressure::PressureReport,
@@ -157,6 +158,8 @@ pub enum Observation {
     Capacity(Box<CapacityReport>),
     /// How short of memory an engine is; told when that changes, and every few seconds.
     Pressure(Box<PressureReport>),
+    /// How much of a scene's prompts begins like prompts before them; told when that changes, at most once a second.
+    Prefix(Box<PrefixReport>),
     /// Whether the messages between an engine's own processes are understood; told when it changes.
     EngineMessages {
         /// Engine instance id.

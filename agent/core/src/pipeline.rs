@@ -28,6 +28,7 @@ use crate::{
     infer::Infer,
     inside::Inside,
     lru::LruMap,
+    prefix::Prefix,
     pressure::Pressure,
     slots::Slots,
     tokenize::Tokenizing,
@@ -56,6 +57,7 @@ pub struct Pipeline {
     gpu: Join,
     pressure: Pressure,
     counting: Counting,
+    prefix: Prefix,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -75,6 +77,7 @@ impl Pipeline {
     /// An empty pipeline.
     pub fn new(config: PipelineConfig) -> Pipeline {
         Pipeline {
+            prefix: Prefix::new(config.prefix),
             config,
             connections: LruMap::new(),
             engines: Engines::default(),
@@ -240,12 +243,14 @@ impl Pipeline {
         self.advance_gpu(now, seen, out);
         self.judge_memory(now, out);
         self.counting.advance(now, out);
+        self.prefix.advance(now, out);
         self.anomalies.tell(out);
     }
 
-    /// Nobody will answer any more: records that wait for a count are told without it.
+    /// Nothing more will come: records that wait for a count are told without it, and what waits to be told is.
     pub fn settle(&mut self, out: &mut Vec<Observation>) {
         self.counting.advance(Nanos::MAX, out);
+        self.prefix.advance(Nanos::MAX, out);
     }
 
     /// What it holds.
@@ -264,7 +269,8 @@ impl Pipeline {
                 + self.infer.bytes()
                 + self.pressure.bytes()
                 + self.gpu.bytes()
-                + self.counting.bytes(),
+                + self.counting.bytes()
+                + self.prefix.bytes(),
         }
     }
 
@@ -380,6 +386,7 @@ impl Pipeline {
             gpu: &mut self.gpu,
             pressure: &mut self.pressure,
             counting: &mut self.counting,
+            prefix: &mut self.prefix,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };

@@ -14,6 +14,7 @@ mod gpu_price;
 mod layers;
 mod live;
 mod names;
+mod prefix;
 mod pressure;
 mod price;
 mod print;
@@ -29,6 +30,7 @@ pub use diagnosis::DiagnosisSection;
 pub use gpu_price::GpuPriceSection;
 pub use layers::{Loaded, Override, check_file, load, text_value};
 pub use live::LIVE;
+pub use prefix::PrefixSection;
 pub use pressure::PressureSection;
 pub use price::PriceConfig;
 pub use print::{effective, reference, sample};
@@ -92,6 +94,8 @@ pub struct Config {
     pub usage: UsageConfig,
     /// How much models hold.
     pub context_limit: Vec<ContextLimitConfig>,
+    /// What prompts have in common.
+    pub prefix: PrefixSection,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -155,6 +159,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<StoreConfig>("store"),
     SectionInfo::of::<UsageConfig>("usage"),
     SectionInfo::list_of::<ContextLimitConfig>("context_limit", ContextLimitConfig::EXAMPLE),
+    SectionInfo::of::<PrefixSection>("prefix"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];

@@ -25,6 +25,7 @@ use infertap_core::{
     gpu::GpuShare,
     ledger::{ContextLimit, ContextLimits, LedgerConfig},
     observation::EngineLoad,
+    prefix::{PrefixBasis, PrefixReport},
     pressure::PressureReport,
 };
 use metrics::{MetricsError, lock};
@@ -88,7 +89,11 @@ pub struct Exporter {
     gpus: Mutex<Arc<Gpus>>,
     readiness: Mutex<Readiness>,
     notes: Mutex<BTreeMap<Note, String>>,
+    prefixes: Mutex<BTreeMap<PrefixKey, Arc<PrefixReport>>>,
 }
+
+/// Engine, model, scene, and what prompts are compared by. As many as the core has rows.
+type PrefixKey = (Arc<str>, Arc<str>, Arc<str>, PrefixBasis);
 
 impl Exporter {
     /// An exporter that has seen nothing and is not ready; usage is kept within the default bounds.
@@ -118,6 +123,7 @@ impl Exporter {
                 reasons: vec!["starting: probes are not attached yet".to_owned()],
             }),
             notes: Mutex::default(),
+            prefixes: Mutex::default(),
         }))
     }
 
@@ -151,6 +157,16 @@ impl Exporter {
                     if let Some(engine) = lock(&self.engines).get_mut(&report.engine) {
                         engine.capacity = Some(Arc::new(CapacityReport::clone(report)));
                     }
+                }
+                Observation::Prefix(report) => {
+                    let key = (
+                        Arc::clone(&report.engine),
+                        Arc::clone(&report.model),
+                        Arc::clone(&report.scene),
+                        report.basis,
+                    );
+                    let report = Arc::new(PrefixReport::clone(report));
+                    lock(&self.prefixes).insert(key, report);
                 }
                 Observation::Pressure(report) => {
                     if let Some(engine) = lock(&self.engines).get_mut(&report.engine) {
@@ -229,6 +245,11 @@ impl Exporter {
     /// Engines that are up, by id.
     pub fn engines(&self) -> Vec<EngineStatus> {
         lock(&self.engines).values().cloned().collect()
+    }
+
+    /// How much of the prompts begins like prompts before them, as told last; by engine, model and scene.
+    pub fn prefixes(&self) -> Vec<Arc<PrefixReport>> {
+        lock(&self.prefixes).values().cloned().collect()
     }
 
     /// GPUs were read; `engine_of` tells whose a process is.

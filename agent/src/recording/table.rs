@@ -97,6 +97,7 @@ impl Tally {
             | Observation::Step(_)
             | Observation::Capacity(_)
             | Observation::Pressure(_)
+            | Observation::Prefix(_)
             | Observation::Gpu(_)
             | Observation::Charge(_)
             | Observation::Unpriced { .. }

@@ -7,7 +7,7 @@
 use infertap_abi::{Direction, RecordHeader, RecordKind, Role, Transport, record_flag};
 use infertap_core::event::{Event, EventKind};
 use infertap_core::observation::TokenDirection;
-use infertap_core::{EngineInfo, EngineKind, Observation, Pipeline, PipelineConfig, RequestRecord};
+use infertap_core::{EngineInfo, EngineKind, Observation, Pipeline, PipelineConfig, PrefixConfig, RequestRecord};
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -73,6 +73,11 @@ fn run(input: &[u8]) -> Vec<Observation> {
     let config = PipelineConfig {
         max_connections: 3,
         max_pipelined: 4,
+        prefix: PrefixConfig {
+            enabled: true,
+            max_bytes: 4096,
+            ..PrefixConfig::default()
+        },
         ..PipelineConfig::default()
     };
     let mut pipeline = Pipeline::new(config);
@@ -253,6 +258,7 @@ fuzz_target!(|input: &[u8]| {
             | Observation::Engine(_)
             | Observation::Capacity(_)
             | Observation::Pressure(_)
+            | Observation::Prefix(_)
             | Observation::Gpu(_)
             | Observation::Charge(_)
             | Observation::Unpriced { .. }

@@ -116,6 +116,11 @@ impl Kept {
         &self.request
     }
 
+    /// The request's body, where all of it is kept.
+    pub(crate) fn whole_request(&self) -> Option<&[u8]> {
+        (self.lost.is_none() && !self.request.is_empty()).then_some(&*self.request)
+    }
+
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(|(_, text)| text.as_str())
     }

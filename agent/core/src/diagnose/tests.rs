@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const MS: Nanos = 1_000_000;
 
-pub(super) fn record(e2e: f64, [queue, prefill, decode]: [Option<f64>; 3]) -> RequestRecord {
+pub(crate) fn record(e2e: f64, [queue, prefill, decode]: [Option<f64>; 3]) -> RequestRecord {
     let engine = |known: bool| known.then_some(Source::Engine);
     RequestRecord {
         id: "1".into(),

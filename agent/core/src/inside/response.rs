@@ -3,7 +3,12 @@
 //! Owns: the shape that every engine's messages and calls are brought into. Refuses: ids (each engine's own file), and the
 //! table of responses (`inside`).
 
-use crate::{Nanos, timeline::Gaps};
+use super::Begun;
+use crate::{
+    Nanos,
+    prefix::{Shared, TAGS, Tail},
+    timeline::Gaps,
+};
 
 /// Engine requests of one response: prompts times choices.
 const MAX_MEMBERS: usize = 256;
@@ -36,6 +41,8 @@ struct Member {
     last_token: Option<Nanos>,
     finished: bool,
     given_up: bool,
+    /// Where its prompt and answer end, while prompts are compared.
+    tail: Option<Box<Tail>>,
 }
 
 #[derive(Debug)]
@@ -45,6 +52,7 @@ struct Prompt {
     stem: Box<str>,
     tokens: Option<u64>,
     cached: Option<u64>,
+    shared: Option<Shared>,
 }
 
 /// What is believed of a response that has ended.
@@ -62,6 +70,8 @@ pub(crate) struct Told {
     pub(crate) reasoning_tokens: Option<u64>,
     /// Engine requests that it has: prompts times choices.
     pub(crate) requests: u64,
+    /// How far its prompts agree with ones before them.
+    pub(crate) shared: Option<Shared>,
     /// Seconds between successive tokens of one engine request, and how many tokens share them. Whole wherever
     /// `last_token` is there.
     pub(crate) gaps: Vec<(f64, u32)>,
@@ -95,6 +105,7 @@ impl Response {
                 stem: stem.into(),
                 tokens,
                 cached: None,
+                shared: None,
             });
             self.prompts.len() - 1
         };
@@ -104,14 +115,39 @@ impl Response {
             last_token: None,
             finished: false,
             given_up: false,
+            tail: None,
         });
         Some(self.members.len() - 1)
+    }
+
+    /// The prompt of a request was compared with those before it. Of several choices, the engine counts as hit what the
+    /// one hit that hit most.
+    pub(super) fn begun(&mut self, member: usize, (shared, tail): Begun) {
+        if let Some(member) = self.members.get_mut(member)
+            && let Some(prompt) = self.prompts.get_mut(member.prompt)
+        {
+            member.tail = Some(Box::new(tail));
+            let more = prompt
+                .shared
+                .as_ref()
+                .is_none_or(|known| known.differs < shared.differs);
+            if more {
+                prompt.shared = Some(shared);
+            }
+        }
+    }
+
+    /// Where the prompt and answer of a request end.
+    pub(super) fn tail(&mut self, member: usize) -> Option<&mut Tail> {
+        self.members.get_mut(member)?.tail.as_deref_mut()
     }
 
     /// An engine request of it goes on with more input.
     pub(super) fn resume(&mut self, member: usize) {
         if let Some(member) = self.members.get_mut(member) {
             member.finished = false;
+            // Where its answer goes on is not known any more.
+            member.tail = None;
         }
     }
 
@@ -197,7 +233,7 @@ impl Response {
 
     /// Heap bytes, about.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.members.len() * (size_of::<Member>() + 64)
+        self.members.len() * (size_of::<Member>() + size_of::<Tail>() + 64 + TAGS)
             + self.prompts.len() * (size_of::<Prompt>() + 96)
             + self.gaps.heap_bytes()
     }
@@ -220,6 +256,11 @@ impl Response {
             output_tokens: counted.then_some(self.output_tokens),
             reasoning_tokens: None,
             requests: self.members.len() as u64,
+            shared: match &self.prompts[..] {
+                [prompt] => prompt.shared.clone(),
+                // Each has its own last token that is always computed.
+                _ => None,
+            },
             gaps: if counted { self.gaps.seconds() } else { Vec::new() },
         })
     }

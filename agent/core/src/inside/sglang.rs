@@ -105,6 +105,7 @@ impl Requests {
             ..
         } = request.times;
         Some(Told {
+            shared: None,
             scheduled,
             first_token: prefilled,
             last_token: completed.or(request.last_token).filter(|_| counted),
@@ -292,6 +293,7 @@ mod tests {
         assert_eq!(
             inside.take(ENGINE, "a", None, true),
             Some(Told {
+                shared: None,
                 scheduled: Some(100),
                 first_token: Some(150),
                 last_token: Some(170),

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::{
+    PrefixConfig,
     engine::vllm::{Added, FinishReason, Lifecycle, LifecycleEvent, Output, SchedulerStats, Step},
     observation::{EngineReport, EngineStep, StepKind},
+    prefix::Prefix,
 };
 
 mod steps;
@@ -29,7 +31,7 @@ fn add_from(inside: &mut Inside, front: u32, engine_id: &str, external: Option<&
         prompt_tokens: Some(prompt),
         ..Added::default()
     };
-    inside.added(&ENGINE.into(), &added, seen(front, 0));
+    inside.added(&ENGINE.into(), &added, None, seen(front, 0));
 }
 
 fn output(engine_id: &str, new_tokens: u32, finish: Option<FinishReason>) -> Output<'_> {
@@ -52,6 +54,7 @@ fn told(inside: &mut Inside, front: u32, step: &Step<'_>) -> Vec<Observation> {
         &ENGINE.into(),
         Some(&"m".into()),
         step,
+        &mut Prefix::new(PrefixConfig::default()),
         seen(front, now),
         &mut out,
     );
@@ -110,6 +113,7 @@ fn one_request_from_its_addition_to_its_end() {
     assert_eq!(
         take(&mut inside, "chatcmpl-a", true),
         Some(Told {
+            shared: None,
             scheduled: Some(100),
             first_token: Some(150_000_000),
             last_token: Some(170_000_000),
@@ -273,7 +277,7 @@ fn of_two_responses_with_one_id_nothing_is_believed() {
         external_id: Some("chatcmpl-y"),
         ..Added::default()
     };
-    inside.added(&ENGINE.into(), &added, seen(1, 50));
+    inside.added(&ENGINE.into(), &added, None, seen(1, 50));
     assert_eq!(
         inside.take(ENGINE, "chatcmpl-y", Some(51), true),
         None,

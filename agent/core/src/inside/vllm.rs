@@ -11,6 +11,7 @@ use crate::{
     Nanos, Observation,
     engine::vllm::{Added, Lifecycle, Output, Step},
     observation::{EngineLoad, EngineReport},
+    prefix::{Prefix, Shared, Tail},
 };
 use std::sync::Arc;
 
@@ -23,9 +24,12 @@ pub(crate) struct Seen {
     pub(crate) max_gaps: usize,
 }
 
+/// How far the prompt of a request agrees with one before it, and where its answer goes on.
+pub(crate) type Begun = (Shared, Tail);
+
 impl Inside {
     /// A request entered an engine.
-    pub(crate) fn added(&mut self, engine: &Arc<str>, added: &Added<'_>, seen: Seen) {
+    pub(crate) fn added(&mut self, engine: &Arc<str>, added: &Added<'_>, begun: Option<Begun>, seen: Seen) {
         let Some(engine) = self.engine(engine) else { return };
         if !engine.fronts.contains(&seen.front) && engine.fronts.len() < MAX_FRONTS {
             engine.fronts.push(seen.front);
@@ -42,6 +46,9 @@ impl Inside {
         response.touched = seen.now;
         let stem = without_choice(added.engine_id);
         if let Some(place) = response.add(added.engine_id, prompt, stem, added.prompt_tokens) {
+            if let Some(begun) = begun {
+                response.begun(place, begun);
+            }
             engine.members.insert(added.engine_id.into(), (id, place));
         }
     }
@@ -65,6 +72,7 @@ impl Inside {
         id: &Arc<str>,
         model: Option<&Arc<str>>,
         step: &Step<'_>,
+        prefix: &mut Prefix,
         seen: Seen,
         out: &mut Vec<Observation>,
     ) {
@@ -87,7 +95,7 @@ impl Inside {
                 .iter()
                 .filter(|event| event.stage == Lifecycle::Preempted)
                 .count() as u64;
-            engine.output(output, step.at, seen, &mut piece);
+            engine.output(output, step.at, prefix, seen, &mut piece);
         }
         engine.preemptions = engine.preemptions.saturating_add(report.preemptions);
         if step.cut {
@@ -127,7 +135,14 @@ impl Inside {
 }
 
 impl super::Engine {
-    fn output(&mut self, output: &Output<'_>, at: Option<Nanos>, seen: Seen, piece: &mut Piece) {
+    fn output(
+        &mut self,
+        output: &Output<'_>,
+        at: Option<Nanos>,
+        prefix: &mut Prefix,
+        seen: Seen,
+        piece: &mut Piece,
+    ) {
         let scheduled = output
             .events
             .iter()
@@ -151,6 +166,9 @@ impl super::Engine {
         }
         let mut before = None;
         if output.new_tokens > 0 {
+            if let Some(tail) = response.tail(member) {
+                output.new_ids.iter().for_each(|id| prefix.grown(tail, id));
+            }
             before = response.tokens(member, output.new_tokens, at, seen.max_gaps);
         }
         if ended {

@@ -4,7 +4,8 @@
 
 use super::Pipeline;
 use crate::{
-    DiagnosisConfig, Nanos, PressureConfig, SceneRules, capacity::DEFAULT_HALF_LIFE_NS, client::Proxies,
+    DiagnosisConfig, Nanos, PrefixConfig, PressureConfig, SceneRules, capacity::DEFAULT_HALF_LIFE_NS,
+    client::Proxies,
 };
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub struct PipelineConfig {
     pub count_request_bytes: usize,
     /// Bytes that are kept of all requests together.
     pub count_bytes: usize,
+    /// Whether prompts are compared with those before them, and what may be kept for that.
+    pub prefix: PrefixConfig,
 }
 
 impl Default for PipelineConfig {
@@ -70,6 +73,7 @@ impl Default for PipelineConfig {
             count_wait_ns: 2_000_000_000,
             count_request_bytes: 4 * 1024 * 1024,
             count_bytes: 64 * 1024 * 1024,
+            prefix: PrefixConfig::default(),
         }
     }
 }

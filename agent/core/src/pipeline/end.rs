@@ -50,6 +50,7 @@ impl Pipeline {
                 gpu: &mut self.gpu,
                 pressure: &mut self.pressure,
                 counting: &mut self.counting,
+                prefix: &mut self.prefix,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },

@@ -46,6 +46,7 @@ impl Request {
         };
         let all = !self.lossy && self.tasks.iter().all(|task| task.launched);
         Told {
+            shared: None,
             scheduled: self.tasks.iter().filter_map(|task| task.scheduled).min(),
             first_token: self
                 .tasks

@@ -34,6 +34,7 @@ pub fn check_pairing(out: &[Observation]) -> usize {
             | Observation::Engine(_)
             | Observation::Capacity(_)
             | Observation::Pressure(_)
+            | Observation::Prefix(_)
             | Observation::EngineMessages { .. }
             | Observation::Gpu(_)
             | Observation::Charge(_)

@@ -18,7 +18,10 @@ pub fn render(out: &[Observation]) -> String {
                 writeln!(s, "engine messages of {engine}: {understood}")
             }
             // Told by the clock, not by the conversation.
-            Observation::Capacity(_) | Observation::Pressure(_) | Observation::Gpu(_) => Ok(()),
+            Observation::Capacity(_)
+            | Observation::Pressure(_)
+            | Observation::Prefix(_)
+            | Observation::Gpu(_) => Ok(()),
             Observation::Charge(charge) => writeln!(
                 s,
                 "charge {} {} {} for {} tokens",

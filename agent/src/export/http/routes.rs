@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use infertap_core::{RequestRecord, Status, budget::BudgetReport};
+use infertap_core::{RequestRecord, Status, budget::BudgetReport, prefix::PrefixReport};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::{
@@ -37,6 +37,7 @@ infertap: a tap on LLM inference
 /api/v1/budgets    what is used of budgets, and when they will be used up
 /api/v1/engines    inference engines found on this host
 /api/v1/gpus       NVIDIA GPUs: last reading, processes and engines, what is not supported
+/api/v1/prefix     how much of the prompts begins like prompts before them, what was hit, and what breaks it
 /api/v1/requests   requests that ended lately, newest first: ?limit=N&engine=&model=&scene=&status=
 /api/v1/cost       who used how much: ?by=scene|model|client&since=24h
 /api/v1/heaviest   the heaviest requests: ?order=tokens|cost&since=1h&limit=N&model=&scene=
@@ -111,6 +112,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/api/v1/budgets", get(budgets))
         .route("/api/v1/engines", get(engines))
         .route("/api/v1/gpus", get(gpus))
+        .route("/api/v1/prefix", get(prefix))
         .route("/api/v1/requests", get(requests))
         .route("/api/v1/cost", get(usage::cost))
         .route("/api/v1/heaviest", get(usage::heaviest))
@@ -206,6 +208,19 @@ async fn budgets(State(app): State<Arc<App>>) -> Json<BudgetsAnswer> {
 
 async fn gpus(State(app): State<Arc<App>>) -> Response {
     Json(GpusAnswer::new(&app.exporter.gpus())).into_response()
+}
+
+#[derive(Serialize)]
+struct Prefixes {
+    prefixes: Vec<Arc<PrefixReport>>,
+}
+
+async fn prefix(State(app): State<Arc<App>>) -> Result<impl IntoResponse, Problem> {
+    let body = app.large(|exporter| {
+        let prefixes = exporter.prefixes();
+        serde_json::to_vec(&Prefixes { prefixes }).map_err(internal)
+    });
+    Ok(([(header::CONTENT_TYPE, "application/json")], body.await?))
 }
 
 #[derive(Serialize)]

@@ -81,6 +81,7 @@ mod cost;
 mod cuda;
 mod gpu;
 mod gpu_join;
+mod prefix;
 mod store;
 mod usage;
 
@@ -89,6 +90,7 @@ pub(super) use cost::*;
 pub(super) use cuda::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
+pub(super) use prefix::*;
 pub(super) use store::*;
 pub(super) use usage::*;
 
@@ -103,6 +105,7 @@ pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
         gpu::GPUS,
         cuda::CUDA,
         store::STORE,
+        prefix::PREFIXES,
     ]
     .concat()
 });

@@ -21,6 +21,7 @@ mod histogram;
 mod inside;
 mod labels;
 mod openmetrics;
+mod prefix;
 mod pressure;
 mod process;
 mod reference;
@@ -115,6 +116,7 @@ pub struct Metrics {
     gpu_shares: gpu_join::GpuShares,
     usage: usage::UsageMetrics,
     costs: cost::Costs,
+    prefixes: prefix::Prefixes,
     wall_clock: fn() -> Option<u64>,
 }
 
@@ -210,6 +212,7 @@ impl Metrics {
             gpu_shares: gpu_join::GpuShares::register(&registry)?,
             usage: usage::UsageMetrics::register(&registry)?,
             costs: cost::Costs::register(&registry)?,
+            prefixes: prefix::Prefixes::register(&registry)?,
             wall_clock,
             families,
             registry,
@@ -249,6 +252,7 @@ impl Metrics {
                     self.tokenizer_calls[0].inc_by(*tied);
                     self.tokenizer_calls[1].inc_by(*unassigned);
                 }
+                Observation::Prefix(report) => self.prefixes.apply(report, &mut state),
                 Observation::Gpu(share) => self.gpu_shares.apply(share, &mut state),
                 Observation::Charge(charge) => self.costs.charge(charge, &mut state),
                 Observation::Unpriced {

@@ -5,14 +5,23 @@
 use super::Tap;
 use crate::clock::monotonic_ns;
 use crate::config::Config;
-use infertap_core::{Event, EventKind, Observation, PipelineConfig};
+use infertap_core::{Event, EventKind, Observation, PipelineConfig, prefix::Seed};
+use std::hash::{BuildHasher as _, RandomState};
 
 /// What the core is told; `counts`: somebody counts for it.
 pub(super) fn pipeline(config: &Config, counts: bool) -> PipelineConfig {
     PipelineConfig {
         count: counts,
+        prefix: config.prefix.core(seed()),
         ..config.pipeline()
     }
+}
+
+/// A secret of this process: what is hashed with it tells nothing to others. The standard library's maps have such secrets,
+/// from the system's random numbers; one of them makes two.
+fn seed() -> Seed {
+    let secret = RandomState::new();
+    Seed([secret.hash_one(0_u64), secret.hash_one(1_u64)])
 }
 
 impl Tap {

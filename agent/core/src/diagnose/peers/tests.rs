@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::{
-    EngineKind,
+    EngineKind, PrefixConfig,
     diagnose::{Cause, tests::record},
     engine::vllm::{Added, Lifecycle, LifecycleEvent, Output, Step},
     inside::Seen,
     observation::{Labels, TokenDirection},
+    prefix::Prefix,
 };
 
 const MS: Nanos = 1_000_000;
@@ -117,6 +118,7 @@ fn those_that_have_ended_and_those_under_way_are_blamed() {
             engine_id: "chatcmpl-b",
             ..Added::default()
         },
+        None,
         seen,
     );
     let scheduled = LifecycleEvent {
@@ -133,7 +135,9 @@ fn those_that_have_ended_and_those_under_way_are_blamed() {
         }],
         ..Step::default()
     };
-    play.inside.stepped(&id, None, &step, seen, &mut Vec::new());
+    let mut prefix = Prefix::new(PrefixConfig::default());
+    play.inside
+        .stepped(&id, None, &step, &mut prefix, seen, &mut Vec::new());
     let found = play.finish(1, victim, streamed("victim", 60, 31));
     let (cause, ms, by) = blamed(&found);
     assert_eq!(

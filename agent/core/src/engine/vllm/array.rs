@@ -104,11 +104,3 @@ pub(super) fn number(reader: &mut Reader<'_>, what: &'static str) -> Result<f64,
         Err(ShapeError::Value(what))
     }
 }
-
-/// Steps over an array: how many values it has.
-pub(super) fn length(reader: &mut Reader<'_>) -> Result<u32, ShapeError> {
-    let mut header = *reader;
-    let length = header.array()?;
-    reader.skip()?;
-    Ok(length)
-}

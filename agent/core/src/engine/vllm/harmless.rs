@@ -266,7 +266,12 @@ fn of_field(field: Field, release: Option<Version>) -> What {
         Use::Events => What::Events,
         Use::Outputs => What::Outputs(release),
         // Token ids are the text, and so is what stopped it.
-        Use::PromptTokenIds | Use::NewTokenIds | Use::StopReason => What::Content,
+        Use::PromptTokenIds
+        | Use::NewTokenIds
+        | Use::StopReason
+        | Use::CacheSalt
+        | Use::LoraRequest
+        | Use::MultiModal => What::Content,
         // Indices, counts, flags; whatever can be anything else is content.
         Use::Nothing => {
             let plain = |kind: &Kind| matches!(kind, Kind::Int | Kind::Bool | Kind::Float | Kind::Nil);

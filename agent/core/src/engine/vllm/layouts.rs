@@ -47,6 +47,9 @@ pub(super) enum Use {
     Outputs,
     SchedulerStats,
     Timestamp,
+    CacheSalt,
+    LoraRequest,
+    MultiModal,
     Nothing,
 }
 
@@ -174,15 +177,15 @@ fn field(name: &str) -> Option<Field> {
         "eos_token_id" | "data_parallel_rank" | "wave_complete" | "start_wave" => (Use::Nothing, &[Int, Nil]),
         "resumable" | "abort_immediately" => (Use::Nothing, &[Bool]),
         "reasoning_ended" => (Use::Nothing, &[Bool, Nil]),
-        "cache_salt" | "session_id" | "weight_version" => (Use::Nothing, &[Str, Nil]),
+        "cache_salt" => (Use::CacheSalt, &[Str, Nil]),
+        "session_id" | "weight_version" => (Use::Nothing, &[Str, Nil]),
         "trace_headers" | "reasoning_parser_kwargs" | "kv_transfer_params" | "ec_transfer_params" => {
             (Use::Nothing, &[Map, Nil])
         }
         // Arrays: lists, sets, named tuples, tensors as (type, shape, data), and structs that are arrays themselves.
-        "mm_features"
-        | "mm_placeholders"
+        "mm_features" | "prompt_embeds" => (Use::MultiModal, &[Array, Nil]),
+        "mm_placeholders"
         | "mm_hashes"
-        | "prompt_embeds"
         | "prompt_is_token_ids"
         | "new_logprobs"
         | "new_prompt_logprobs_tensors"
@@ -193,12 +196,11 @@ fn field(name: &str) -> Option<Field> {
         | "mm_cache_miss_hashes"
         | "prompt_token_id_logprobs" => (Use::Nothing, &[Array, Nil]),
         // Structs that were arrays in some releases and maps in others.
-        "mm_inputs"
-        | "pooling_params"
-        | "lora_request"
-        | "kv_hints"
-        | "new_sampling_mask"
-        | "spec_decode_metrics" => (Use::Nothing, &[Array, Map, Nil]),
+        "mm_inputs" => (Use::MultiModal, &[Array, Map, Nil]),
+        "lora_request" => (Use::LoraRequest, &[Array, Map, Nil]),
+        "pooling_params" | "kv_hints" | "new_sampling_mask" | "spec_decode_metrics" => {
+            (Use::Nothing, &[Array, Map, Nil])
+        }
         _ => return None,
     };
     Some(Field { use_, kinds })

@@ -1,7 +1,7 @@
 //! vLLM's v1 engine: what its API servers and its engine cores say to each other.
 //!
 //! Owns: facts from their messages ([`VllmReader`]), the layouts of its releases, and what a message's start looks
-//! like. Refuses: framing (`wire::zmtp`), tensors and prompts (lengths are read, token ids are not), and guessing: a
+//! like. Refuses: framing (`wire::zmtp`), tensors, keeping prompts (token ids are handed on where they lie), and guessing: a
 //! message that does not fit a layout is a [`ShapeError`], never a fact.
 //!
 //! The API server binds both sockets. It writes requests (`[type][body][tensors…]`) and reads one message per engine
@@ -9,6 +9,7 @@
 
 mod array;
 mod harmless;
+mod ids;
 mod layouts;
 mod outputs;
 mod requests;
@@ -17,6 +18,7 @@ mod starts;
 mod tests;
 
 pub use harmless::{Passes, Place};
+pub use ids::{Opaque, TokenIds};
 pub use outputs::{
     FinishReason, Iteration, Lifecycle, LifecycleEvent, Output, SchedulerStats, Step, StopReason,
 };

@@ -1,10 +1,10 @@
 //! What an engine core tells an API server: one message per step.
 //!
-//! Owns: the outputs of each request, and the scheduler's statistics. Refuses: token ids (they are counted), log
+//! Owns: the outputs of each request, and the scheduler's statistics. Refuses: keeping token ids, log
 //! probabilities, tensors, the answers of utility calls.
 
 use super::{
-    ShapeError, array,
+    ShapeError, TokenIds, array,
     layouts::{Struct, Use, Version},
 };
 use crate::{
@@ -37,6 +37,8 @@ pub struct Output<'a> {
     pub engine_id: &'a str,
     /// Tokens that the step gave it.
     pub new_tokens: u32,
+    /// Their ids.
+    pub new_ids: TokenIds<'a>,
     /// It is finished, for this reason.
     pub finish: Option<FinishReason>,
     /// The stop string, or the stop token's number, that ended it.
@@ -191,7 +193,10 @@ fn output<'a>(
         |output: &mut Output<'a>, use_, reader| {
             match use_ {
                 Use::RequestId => output.engine_id = reader.str()?,
-                Use::NewTokenIds => output.new_tokens = array::length(reader)?,
+                Use::NewTokenIds => {
+                    output.new_ids = TokenIds::read(reader)?;
+                    output.new_tokens = output.new_ids.len();
+                }
                 Use::FinishReason => {
                     if !reader.nil()? {
                         output.finish = Some(finish_reason(reader.int()?)?);

@@ -1,9 +1,9 @@
 //! What an API server tells an engine core.
 //!
-//! Owns: additions and aborts. Refuses: the prompt (its length is in an array's header), utility calls.
+//! Owns: additions and aborts. Refuses: the prompt (its token ids are handed on where they lie), utility calls.
 
 use super::{
-    ShapeError, array,
+    Opaque, ShapeError, TokenIds, array,
     layouts::{Struct, Use, Version},
 };
 use crate::wire::{
@@ -31,6 +31,12 @@ pub struct Added<'a> {
     pub external_id: Option<&'a str>,
     /// Prompt tokens; absent when the prompt came as embeddings.
     pub prompt_tokens: Option<u64>,
+    /// The prompt's token ids, where they are all that the prompt is.
+    pub token_ids: TokenIds<'a>,
+    /// What keeps its part of the cache apart from others'; empty without one.
+    pub cache_salt: Opaque<'a>,
+    /// Its adapter, as it stands in the message; empty without one.
+    pub adapter: Opaque<'a>,
     /// Most tokens that it may generate; absent when unbounded, pooling, or the message was cut before it.
     pub max_tokens: Option<u64>,
     /// When it arrived at the API server: seconds since the Unix epoch.
@@ -81,7 +87,7 @@ fn added<'a>(reader: &mut Reader<'a>, release: Option<Version>, cut: bool) -> Re
                 Use::PromptTokenIds => {
                     if !reader.nil()? {
                         added.prompt_tokens = Some(u64::from(Reader::array(&mut reader.clone())?));
-                        reader.skip()?;
+                        added.token_ids = TokenIds::read(reader)?;
                     }
                 }
                 Use::SamplingParams => {
@@ -95,6 +101,22 @@ fn added<'a>(reader: &mut Reader<'a>, release: Option<Version>, cut: bool) -> Re
                         added.external_id = Some(reader.str()?);
                     }
                 }
+                Use::CacheSalt => {
+                    if !reader.nil()? {
+                        added.cache_salt = Opaque(reader.str()?.as_bytes());
+                    }
+                }
+                Use::LoraRequest => {
+                    if !reader.nil()? {
+                        added.adapter = Opaque(skipped(reader)?);
+                    }
+                }
+                // They stand behind the ids in every layout. The placeholders of two pictures are the same tokens.
+                Use::MultiModal => {
+                    if !matches!(skipped(reader)?, [0xc0 | 0x90 | 0x80]) {
+                        added.token_ids = TokenIds::default();
+                    }
+                }
                 _ => reader.skip()?,
             }
             Ok(())
@@ -104,6 +126,14 @@ fn added<'a>(reader: &mut Reader<'a>, release: Option<Version>, cut: bool) -> Re
         return Err(ShapeError::Value("request_id"));
     }
     Ok(added)
+}
+
+/// Steps over a value: its bytes.
+fn skipped<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], ShapeError> {
+    let before = reader.rest();
+    reader.skip()?;
+    let len = before.len().saturating_sub(reader.rest().len());
+    Ok(before.get(..len).unwrap_or_default())
 }
 
 fn max_tokens(reader: &mut Reader<'_>) -> Result<Option<u64>, ShapeError> {

@@ -36,6 +36,7 @@ fn the_catalog_is_what_is_registered() {
     let exercised = exercised(live);
     exercised.apply_all(&super::gpu_join::shares("e"));
     exercised.apply_all(&super::cost::charges());
+    exercised.apply(&crate::export::metrics::prefix::tests::told("e"));
     exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
     exercised.budgets(&budget_reports());
     exercised.near_context_limit(&labels("e", "m", "s"), true);

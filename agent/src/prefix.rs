@@ -1,0 +1,168 @@
+//! `infertap prefix`: what a running agent tells of prompts that begin alike, as a table or as its JSON.
+//!
+//! Owns: the columns. Refuses: asking (`api`) and the numbers (the core's).
+
+use crate::api;
+use infertap_core::prefix::{BreakReport, PrefixReport};
+use serde::Deserialize;
+use serde_json::Value;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+/// Asks the agent at `address` and prints its answer.
+///
+/// # Errors
+/// There is none, it answers otherwise, or the output can't be written.
+pub fn prefix_command(address: SocketAddr, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let path = "/api/v1/prefix";
+    if json {
+        let answer: Value = api::get(address, path)?;
+        serde_json::to_writer_pretty(&mut *out, &answer)?;
+        writeln!(out)?;
+    } else {
+        api::get::<Prefixes>(address, path)?.print(out)?;
+    }
+    Ok(())
+}
+
+/// What the agent answers.
+#[derive(Debug, Deserialize)]
+struct Prefixes {
+    prefixes: Vec<PrefixReport>,
+}
+
+const HEAD: [&str; 10] = [
+    "scene",
+    "model",
+    "engine",
+    "requests",
+    "prompt tokens",
+    "shareable",
+    "hit",
+    "lost tokens",
+    "lost prefill",
+    "what breaks it",
+];
+/// Columns of text, on the left; the last one is text too.
+const NAMES: usize = 3;
+/// What stands for a value that is not known.
+const ABSENT: &str = "-";
+
+impl Prefixes {
+    /// Prints the table; the rows with the most prompt tokens first.
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.prefixes.is_empty() {
+            return writeln!(
+                out,
+                "no prompt has been compared yet: that takes a request whose prompt tokens are known, and prefix.enabled"
+            );
+        }
+        let mut reports: Vec<&PrefixReport> = self.prefixes.iter().collect();
+        reports.sort_by_key(|report| std::cmp::Reverse(report.prompt_tokens));
+        let mut rows = vec![HEAD.map(str::to_owned)];
+        rows.extend(reports.into_iter().map(row));
+        let width = |column: usize| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+        for row in &rows {
+            let mut line = String::new();
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                if column < NAMES {
+                    line.push_str(&format!("{cell:<width$}  "));
+                } else if column + 1 < HEAD.len() {
+                    line.push_str(&format!("{cell:>width$}  "));
+                } else {
+                    line.push_str(cell);
+                }
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn row(report: &PrefixReport) -> [String; 10] {
+    let or_absent = |value: Option<String>| value.unwrap_or_else(|| ABSENT.to_owned());
+    let percent = |ratio: Option<f64>| or_absent(ratio.map(percent));
+    let breaks: Vec<String> = report.breaks.iter().map(words).collect();
+    [
+        name(&report.scene),
+        name(&report.model),
+        name(&report.engine),
+        report.requests.to_string(),
+        report.prompt_tokens.to_string(),
+        percent(report.shareable_ratio),
+        percent(report.hit_ratio),
+        or_absent(report.lost_tokens.map(|tokens| tokens.to_string())),
+        or_absent(report.lost_s.map(|seconds| format!("{seconds:.1} s"))),
+        if breaks.is_empty() {
+            ABSENT.to_owned()
+        } else {
+            breaks.join("; ")
+        },
+    ]
+}
+
+fn words(one: &BreakReport) -> String {
+    format!(
+        "{} at token {} (character {}, {}): {} of requests, {} tokens",
+        one.class.as_str().replace('_', " "),
+        one.token,
+        one.character,
+        one.part.as_str(),
+        percent(one.request_ratio),
+        one.lost_tokens
+    )
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.0} %", 100.0 * ratio)
+}
+
+/// A name from outside, so that it can't move the cursor.
+fn name(text: &str) -> String {
+    let clean = text.chars().map(|c| if c.is_control() { '_' } else { c });
+    clean.take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn table(answer: &serde_json::Value) -> String {
+        let prefixes: Prefixes = serde_json::from_value(answer.clone()).expect("an answer");
+        let mut out = Vec::new();
+        prefixes.print(&mut out).expect("memory");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn rows_are_printed_and_what_is_not_known_is_absent() {
+        let unknown = json!({"engine": "llama-cpp-1", "model": "m\n", "scene": "a", "basis": "text", "block_tokens": null,
+            "requests": 1, "prompt_tokens": 10, "shareable_tokens": 0, "shareable_ratio": 0.0, "told_requests": 0,
+            "hit_tokens": null, "hit_ratio": null, "lost_tokens": null, "prefill_tokens_per_second": null,
+            "saved_s": null, "lost_s": null, "breaks": [], "forgotten_blocks": 0});
+        let mut known = unknown.clone();
+        known["prompt_tokens"] = json!(4120);
+        (known["hit_tokens"], known["hit_ratio"]) = (json!(0), json!(0.125));
+        (known["lost_tokens"], known["lost_s"]) = (json!(7), json!(1.25));
+        known["breaks"] = json!([{"class": "random_id", "part": "system", "token": 18, "character": 44, "requests": 9,
+            "request_ratio": 0.9, "lost_tokens": 3510}]);
+        let table = table(&json!({"prefixes": [unknown, known]}));
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 3, "{table}");
+        assert!(lines[1].ends_with("12 %            7         1.2 s  random id at token 18 (character 44, system): 90 % of requests, 3510 tokens"), "{table}");
+        assert!(lines[2].starts_with("a      m_     llama-cpp-1"), "{table}");
+        assert!(lines[2].ends_with("-            -             -  -"), "{table}");
+    }
+
+    #[test]
+    fn nothing_to_show_is_said() {
+        assert!(table(&json!({"prefixes": []})).contains("prefix.enabled"));
+    }
+}
