@@ -42,6 +42,7 @@ pub mod prefix;
 pub mod pressure;
 pub mod protocol;
 pub mod request;
+pub mod sampling;
 pub mod scene;
 mod slots;
 mod status;
