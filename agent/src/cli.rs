@@ -2,6 +2,10 @@
 //!
 //! Owns: their names, help texts, and the translation of flags into configuration keys. Refuses: doing anything.
 
+mod records;
+
+pub use records::{RequestsArgs, ShowArgs};
+
 use crate::config::{Hashed, LogFormat, Override, SocketProbe};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -64,6 +68,11 @@ pub enum Command {
     Budget(Asking),
     /// Show who used how much: requests, tokens and money, by scene, model or client. Asks the agent that runs.
     Cost(CostArgs),
+    /// Show requests whose records were kept: slow ones, failed ones, and a share of the rest. Reads the store, whether or not
+    /// an agent runs.
+    Requests(RequestsArgs),
+    /// Show one request whose record was kept, its timeline drawn.
+    Show(ShowArgs),
     /// Record the raw events of the engines of this host into a file, for `replay`.
     Record(RecordArgs),
     /// Rebuild the requests of a recording.

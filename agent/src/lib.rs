@@ -12,6 +12,7 @@ pub mod export;
 pub mod prefix;
 pub mod probe;
 pub mod recording;
+pub mod records;
 pub mod run;
 pub mod sampler;
 pub mod store;

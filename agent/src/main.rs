@@ -8,7 +8,7 @@ use infertap::cli::{Asking, Cli, Command, ConfigCommand, CostArgs, CostCommand, 
 use infertap::config::{self, Loaded, Override};
 use infertap::recording::{self, ReplayCommand, ReplayOutput};
 use infertap::usage::{Question, cost_command};
-use infertap::{budget, count, discover, doctor, prefix, run};
+use infertap::{budget, count, discover, doctor, prefix, records, run};
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -73,6 +73,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             budget::budget_command(&loaded.config, agent, json, &mut io::stdout().lock())?;
         }
         Command::Cost(args) => cost(args)?,
+        Command::Requests(args) => {
+            let loaded = load_file(args.config.clone())?;
+            records::requests_command(&loaded.config, &args, &mut io::stdout().lock())?;
+        }
+        Command::Show(args) => {
+            let loaded = load_file(args.config.clone())?;
+            records::show_command(&loaded.config, &args, &mut io::stdout().lock())?;
+        }
         Command::Record(args) => {
             let loaded = load(&args.settings, args.settings.overrides())?;
             let duration = args.duration.map(config::Span::duration);
@@ -129,6 +137,15 @@ fn address(asking: Asking) -> anyhow::Result<SocketAddr> {
         ..Settings::default()
     };
     Ok(load(&settings, settings.overrides())?.config.server.listen)
+}
+
+/// The configuration, where a command has no flags that change it.
+fn load_file(config: Option<std::path::PathBuf>) -> anyhow::Result<Loaded> {
+    let settings = Settings {
+        config,
+        ..Settings::default()
+    };
+    load(&settings, Vec::new())
 }
 
 fn load(settings: &Settings, overrides: Vec<Override>) -> anyhow::Result<Loaded> {

@@ -46,6 +46,7 @@ use crate::config_section;
 use crate::count::TokensConfig;
 use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
+use crate::records::RecordsConfig;
 use crate::sampler::nvml::GpuConfig;
 use crate::store::StoreConfig;
 use crate::usage::{ContextLimitConfig, UsageConfig};
@@ -96,6 +97,8 @@ pub struct Config {
     pub context_limit: Vec<ContextLimitConfig>,
     /// What prompts have in common.
     pub prefix: PrefixSection,
+    /// Which requests keep their record.
+    pub records: RecordsConfig,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -160,6 +163,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<UsageConfig>("usage"),
     SectionInfo::list_of::<ContextLimitConfig>("context_limit", ContextLimitConfig::EXAMPLE),
     SectionInfo::of::<PrefixSection>("prefix"),
+    SectionInfo::of::<RecordsConfig>("records"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];

@@ -71,6 +71,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.usage.invalid(),
         crate::usage::ContextLimitConfig::invalid(&config.context_limit),
         config.prefix.invalid(),
+        config.records.invalid(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

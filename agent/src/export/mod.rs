@@ -16,6 +16,7 @@ pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
 
 use crate::budget::Keeper;
+use crate::records::Records;
 use crate::sampler::nvml::{GpuView, NvmlState};
 use crate::usage::SharedLedger;
 use gpus::Gpus;
@@ -85,6 +86,7 @@ pub struct Exporter {
     recent: Recent,
     budgets: Keeper,
     usage: SharedLedger,
+    records: Records,
     engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
     gpus: Mutex<Arc<Gpus>>,
     readiness: Mutex<Readiness>,
@@ -116,6 +118,7 @@ impl Exporter {
             recent: Recent::new(server.recent_requests),
             budgets: Keeper::default(),
             usage,
+            records: Records::default(),
             engines: Mutex::default(),
             gpus: Mutex::default(),
             readiness: Mutex::new(Readiness {
@@ -136,9 +139,15 @@ impl Exporter {
     pub fn apply(&self, observations: &[Observation]) {
         self.metrics.apply_all(observations);
         self.budgets.apply(observations);
-        let near = |labels: &_, near| self.metrics.near_context_limit(labels, near);
-        let overflow = self.usage.apply(observations, near);
+        let mut near_limit = Vec::new();
+        let overflow = self.usage.apply(observations, |finished, near| {
+            self.metrics.near_context_limit(&finished.labels, near);
+            if near {
+                near_limit.push(finished.id);
+            }
+        });
         self.metrics.usage_overflow(overflow);
+        self.records.apply(observations, &near_limit, &self.metrics);
         for observation in observations {
             match observation {
                 Observation::Finished(finished) => self.recent.push(&finished.record),
@@ -281,6 +290,11 @@ impl Exporter {
     /// Who used how much, when.
     pub fn usage(&self) -> &SharedLedger {
         &self.usage
+    }
+
+    /// Requests that keep their record.
+    pub fn records(&self) -> &Records {
+        &self.records
     }
 
     /// Requests that ended lately.

@@ -68,6 +68,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
         let budgets = tokio::task::block_in_place(|| store::budgets(config, &exporter, store.as_ref()))?;
         let days = config.usage.ledger().days;
         let mut keeper = tokio::task::block_in_place(|| Keeper::new(exporter.usage(), store.clone(), days));
+        store::records(&config.records, &exporter, store.as_ref());
         let session = tokio::task::block_in_place(|| Session::start(config, &exporter, None))?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");

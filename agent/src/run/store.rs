@@ -1,10 +1,11 @@
-//! The store of a running agent, and the budgets that are kept in it.
+//! The store of a running agent, and the budgets and records that are kept in it.
 //!
 //! Owns: what happens where it can't be opened: the agent runs without, and says so. Refuses: what is written.
 
 use crate::budget::KeeperThread;
 use crate::config::Config;
 use crate::export::{Exporter, Note};
+use crate::records::RecordsConfig;
 use crate::store::{Store, StoreConfig, StoreStatus};
 use anyhow::Context as _;
 use std::sync::Arc;
@@ -53,6 +54,13 @@ pub(super) fn budgets(
     }
     keeper.configure(config.budgets());
     KeeperThread::start(exporter).context("cannot start the thread of the budgets")
+}
+
+/// Keeps records of requests where there is a store.
+pub(super) fn records(config: &RecordsConfig, exporter: &Exporter, store: Option<&Arc<Store>>) {
+    if let Some(store) = store {
+        exporter.records().keep_in(store, config, exporter.metrics());
+    }
 }
 
 /// Waits until everything is written, whoever else holds the store.

@@ -197,6 +197,7 @@ impl Tap {
                 self.look_for_calls();
                 self.read_cuda();
                 self.tell_probes();
+                self.exporter.records().advance();
                 if let Some(failure) = self.recorder.as_ref().and_then(Recorder::failure) {
                     let _ = end.send(format!("recording failed: {failure}"));
                     return self.finish();

@@ -6,7 +6,8 @@ use crate::config_section;
 use std::path::{Path, PathBuf};
 
 config_section! {
-    /// What outlives the agent: how much of the budgets is used, and what requests have cost.
+    /// What outlives the agent: how much of the budgets is used, what requests have cost, and the records that
+    /// [records] keeps.
     pub struct StoreConfig {
         /// The file, a SQLite database; it and its folder are made where there are none. Two agents can't share one. With ""
         /// nothing is kept: budgets begin anew with each start.

@@ -16,7 +16,11 @@ pub struct Migration {
 }
 
 /// All of them; the version of a file's schema (`user_version`) is how many of these it has seen.
-pub const MIGRATIONS: &[Migration] = &[tables::budget::MIGRATION, tables::usage::MIGRATION];
+pub const MIGRATIONS: &[Migration] = &[
+    tables::budget::MIGRATION,
+    tables::usage::MIGRATION,
+    tables::record::MIGRATION,
+];
 
 /// Marks a database as ours (`application_id`).
 pub(super) const APPLICATION: i64 = 0x6974_6170;

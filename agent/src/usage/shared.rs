@@ -5,7 +5,7 @@
 
 use crate::export::metrics::lock;
 use infertap_core::ledger::{ContextLimits, Ledger, LedgerConfig};
-use infertap_core::observation::{Labels, Observation};
+use infertap_core::observation::{Finished, Observation};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,14 +36,14 @@ impl SharedLedger {
 
     /// Takes observations, in order. Requests of which it is known are told to `near`: whether they came near their model's
     /// context limit. Returns how many observations were added to the key `other` so far.
-    pub fn apply(&self, observations: &[Observation], mut near: impl FnMut(&Labels, bool)) -> u64 {
+    pub fn apply(&self, observations: &[Observation], mut near: impl FnMut(&Finished, bool)) -> u64 {
         let now = self.now();
         let mut ledger = self.lock();
         for observation in observations {
             if let Some(is_near) = ledger.apply(now, observation)
                 && let Observation::Finished(finished) = observation
             {
-                near(&finished.labels, is_near);
+                near(finished, is_near);
             }
         }
         ledger.overflow()

@@ -82,6 +82,7 @@ mod cuda;
 mod gpu;
 mod gpu_join;
 mod prefix;
+mod records;
 mod store;
 mod usage;
 
@@ -91,6 +92,7 @@ pub(super) use cuda::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
 pub(super) use prefix::*;
+pub(super) use records::*;
 pub(super) use store::*;
 pub(super) use usage::*;
 
@@ -106,6 +108,7 @@ pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
         cuda::CUDA,
         store::STORE,
         prefix::PREFIXES,
+        records::RECORDS,
     ]
     .concat()
 });

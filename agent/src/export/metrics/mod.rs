@@ -24,6 +24,7 @@ mod openmetrics;
 mod prefix;
 mod pressure;
 mod process;
+mod records;
 mod reference;
 mod running;
 mod series;
@@ -111,6 +112,7 @@ pub struct Metrics {
     export_failures: IntCounterVec,
     agent: agent::AgentMetrics,
     budgets: budget::BudgetMetrics,
+    records: IntCounterVec,
     open_connections: IntGauge,
     gpus: gpu::GpuCollector,
     gpu_shares: gpu_join::GpuShares,
@@ -207,6 +209,7 @@ impl Metrics {
             export_failures,
             agent: agent::AgentMetrics::register(&registry)?,
             budgets: budget::BudgetMetrics::register(&registry)?,
+            records: counter_vec(&registry, catalog::RECORDS_TOTAL)?,
             open_connections,
             gpus,
             gpu_shares: gpu_join::GpuShares::register(&registry)?,

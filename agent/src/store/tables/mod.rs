@@ -3,4 +3,5 @@
 //! Owns: nothing but their list. Refuses: transactions and threads (the store's).
 
 pub mod budget;
+pub mod record;
 pub mod usage;

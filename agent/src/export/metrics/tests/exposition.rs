@@ -39,6 +39,7 @@ fn the_catalog_is_what_is_registered() {
     exercised.apply(&crate::export::metrics::prefix::tests::told("e"));
     exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
     exercised.budgets(&budget_reports());
+    exercised.records_begin();
     exercised.near_context_limit(&labels("e", "m", "s"), true);
     let limit = ContextLimit {
         tokens: 4096,

@@ -1,0 +1,143 @@
+//! `infertap requests`: the records that were kept, newest first.
+//!
+//! Owns: which are asked for, the table. Refuses: keeping them, and one alone (`show`).
+
+use crate::cli::RequestsArgs;
+use crate::clock::unix_ms;
+use crate::config::Config;
+use crate::store::Reader;
+use crate::store::tables::record::{self, Found, KeptRecord, Query};
+use anyhow::Context as _;
+use serde_json::json;
+use std::io::Write;
+
+/// What the columns are.
+const HEAD: [&str; 10] = [
+    "ENDED (UTC)",
+    "ID",
+    "MODEL",
+    "SCENE",
+    "STATUS",
+    "TTFT",
+    "E2E",
+    "IN",
+    "OUT",
+    "KEPT AS",
+];
+
+/// Prints the newest records of the store that are asked for.
+///
+/// # Errors
+/// The store can't be read, or the output not be written.
+pub fn requests_command(config: &Config, args: &RequestsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let since = args.since.map(|since| {
+        let since = u128::from(unix_ms()).saturating_sub(since.duration().as_millis());
+        i64::try_from(since).unwrap_or(i64::MAX)
+    });
+    let query = Query {
+        slow: args.slow,
+        errors: args.errors,
+        model: args.model.clone(),
+        scene: args.scene.clone(),
+        since_ms: since,
+        limit: args.limit,
+    };
+    let found = reader(config)?.read(|db| record::newest(db, &query))?;
+    warn(&found);
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &json!({ "requests": found.records }))?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    if found.records.is_empty() {
+        writeln!(out, "No record of such a request was kept.")?;
+        return Ok(());
+    }
+    table(&found.records, out)
+}
+
+/// The store of the configuration.
+pub(super) fn reader(config: &Config) -> anyhow::Result<Reader> {
+    let file = config
+        .store
+        .file()
+        .context("store.path is empty: no records are kept")?;
+    Ok(Reader::open(file)?)
+}
+
+/// Says what can't be shown.
+pub(super) fn warn(found: &Found) {
+    if found.unreadable > 0 {
+        eprintln!(
+            "{} more can't be read: another version of infertap wrote them, or the file is damaged.",
+            found.unreadable
+        );
+    }
+}
+
+fn table(records: &[KeptRecord], out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(records.iter().map(|kept| {
+        let record = &kept.record;
+        let number = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        [
+            utc(kept.ended_unix_ms),
+            plain(&record.id),
+            plain(&record.model),
+            plain(&record.scene),
+            record.status.as_str().to_owned(),
+            optional(record.ttft_s),
+            optional(record.e2e_s),
+            number(record.input_tokens),
+            number(record.output_tokens),
+            plain(&kept.rules.join(",")),
+        ]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            line += &if matches!(column, 5..=8) {
+                format!("{cell:>width$}  ")
+            } else {
+                format!("{cell:<width$}  ")
+            };
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A wall-clock time, UTC, to the second.
+pub(super) fn utc(unix_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(unix_ms).map_or_else(
+        |_| "-".to_owned(),
+        |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
+}
+
+/// A duration with three digits that count, or `-` where it is not known.
+pub(super) fn optional(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), duration)
+}
+
+/// As [`optional`].
+pub(super) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s >= 100.0 => format!("{s:.0} s"),
+        s if s >= 10.0 => format!("{s:.1} s"),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 0.1 => format!("{:.0} ms", s * 1e3),
+        s if s >= 0.01 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.2} ms", s * 1e3),
+    }
+}
+
+/// Text that can't move the cursor.
+pub(super) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '_' } else { c })
+        .take(64)
+        .collect()
+}

@@ -1,0 +1,134 @@
+//! Keeping records while the agent runs.
+//!
+//! Owns: asking the core which, giving them to the store, having old ones dropped. Refuses: writing (the store's thread does,
+//! in batches) and waiting: what the store has no room for is lost, and counted there.
+
+use super::RecordsConfig;
+use crate::clock::{monotonic_ns, unix_ms};
+use crate::export::metrics::{Metrics, lock};
+use crate::store::Store;
+use crate::store::tables::record::{Energy, KeptRecord, Retain};
+use infertap_core::Observation;
+use infertap_core::gpu::GpuShare;
+use infertap_core::observation::Finished;
+use infertap_core::sampling::{Rule, Sampler};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// How often old records are dropped.
+const RETAIN: Duration = Duration::from_secs(60);
+/// Records whose energy may still come.
+const AWAITED: usize = 512;
+
+/// The records of a running agent. All methods take `&self` and may be called from any thread.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// Empty where none are kept.
+    active: OnceLock<Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    store: Weak<Store>,
+    keep: Duration,
+    bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    sampler: Sampler,
+    /// Ids of what was kept, the oldest first.
+    awaited: VecDeque<String>,
+    retained: Option<Instant>,
+}
+
+impl Records {
+    /// Keeps records in this store from here on. Once.
+    pub fn keep_in(&self, store: &Arc<Store>, config: &RecordsConfig, metrics: &Metrics) {
+        metrics.records_begin();
+        let _ = self.active.set(Active {
+            store: Arc::downgrade(store),
+            keep: config.keep.duration(),
+            bytes: config.max_bytes.get(),
+            state: Mutex::new(State {
+                sampler: Sampler::new(config.sampling()),
+                awaited: VecDeque::new(),
+                retained: None,
+            }),
+        });
+    }
+
+    /// Decides on the requests that ended, and keeps those that are worth it.
+    /// `near_limit` are the ids of those that came near their model's context limit.
+    pub fn apply(&self, observations: &[Observation], near_limit: &[u64], metrics: &Metrics) {
+        let Some((active, store)) = self.active() else {
+            return;
+        };
+        let mut state = None;
+        for observation in observations {
+            match observation {
+                Observation::Finished(finished) => {
+                    let state = state.get_or_insert_with(|| lock(&active.state));
+                    let decision =
+                        state
+                            .sampler
+                            .decide(monotonic_ns(), finished, near_limit.contains(&finished.id));
+                    metrics.record_decided(decision);
+                    if decision.kept() {
+                        let energy_comes = finished.record.energy_j.is_none();
+                        if store.submit(kept(finished, decision.matched.iter())) && energy_comes {
+                            if state.awaited.len() >= AWAITED {
+                                state.awaited.pop_front();
+                            }
+                            state.awaited.push_back(finished.record.id.clone());
+                        }
+                    }
+                }
+                Observation::Gpu(GpuShare::Whole { id, joules }) => {
+                    let state = state.get_or_insert_with(|| lock(&active.state));
+                    if let Some(at) = state.awaited.iter().position(|awaited| awaited == id) {
+                        state.awaited.remove(at);
+                        store.submit(Energy {
+                            id: id.clone(),
+                            joules: *joules,
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Has old records dropped, once a minute. To be called every few seconds.
+    pub fn advance(&self) {
+        let Some((active, store)) = self.active() else {
+            return;
+        };
+        let mut state = lock(&active.state);
+        if state.retained.is_none_or(|last| last.elapsed() >= RETAIN) {
+            state.retained = Some(Instant::now());
+            let since = u128::from(unix_ms()).saturating_sub(active.keep.as_millis());
+            store.submit(Retain {
+                since_ms: i64::try_from(since).unwrap_or(i64::MAX),
+                bytes: active.bytes,
+            });
+        }
+    }
+
+    fn active(&self) -> Option<(&Active, Arc<Store>)> {
+        let active = self.active.get()?;
+        Some((active, active.store.upgrade()?))
+    }
+}
+
+fn kept(finished: &Finished, rules: impl Iterator<Item = Rule>) -> KeptRecord {
+    KeptRecord {
+        record: finished.record.clone(),
+        ended_unix_ms: i64::try_from(unix_ms()).unwrap_or(i64::MAX),
+        rules: rules.map(|rule| rule.as_str().to_owned()).collect(),
+        token_gaps_from_ns: finished.gaps_from,
+        token_gaps: finished.gaps.clone(),
+    }
+}

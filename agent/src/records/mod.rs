@@ -1,0 +1,15 @@
+//! Request records at the edge: which are kept, by configuration; keeping them in the store; showing them.
+//!
+//! Owns: the section, the commands. Refuses: the rules (the core's `sampling`) and the table (the store's).
+
+mod command;
+mod config;
+mod keeper;
+mod show;
+#[cfg(test)]
+mod tests;
+
+pub use command::requests_command;
+pub use config::RecordsConfig;
+pub use keeper::Records;
+pub use show::show_command;

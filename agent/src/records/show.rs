@@ -1,0 +1,226 @@
+//! `infertap show`: one request, its timeline drawn in the terminal.
+//!
+//! Owns: the drawing. Refuses: phases that are not known: they have no bar.
+
+use super::command::{duration, optional, plain, reader, utc, warn};
+use crate::cli::ShowArgs;
+use crate::config::Config;
+use crate::store::tables::record::{self, KeptRecord};
+use anyhow::bail;
+use infertap_core::{Nanos, Source};
+use std::io::Write;
+
+/// Cells of the bars.
+const WIDTH: usize = 64;
+/// How many tokens a cell has, from none to most.
+const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Prints the request that a name stands for: an id or its first digits, a trace id, a response's id.
+///
+/// # Errors
+/// It stands for none or several; the store can't be read, or the output not be written.
+pub fn show_command(config: &Config, args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut found = reader(config)?.read(|db| record::named(db, &args.id))?;
+    warn(&found);
+    let Some(kept) = found.records.pop() else {
+        bail!(
+            "no record of {} was kept: `infertap requests` tells which are there, and [records] in the configuration decides",
+            plain(&args.id)
+        );
+    };
+    if !found.records.is_empty() {
+        found.records.push(kept);
+        let ids: Vec<&str> = found.records.iter().map(|kept| &*kept.record.id).collect();
+        bail!(
+            "{} stands for several requests: {}",
+            plain(&args.id),
+            plain_list(&ids)
+        );
+    }
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &kept)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    out.write_all(page(&kept).as_bytes())?;
+    Ok(())
+}
+
+fn plain_list(ids: &[&str]) -> String {
+    ids.iter().map(|id| plain(id)).collect::<Vec<_>>().join(", ")
+}
+
+/// All that is told of a request.
+fn page(kept: &KeptRecord) -> String {
+    let record = &kept.record;
+    let optional_text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), plain);
+    let http = record
+        .http_status
+        .map_or_else(|| "no status".to_owned(), |code| code.to_string());
+    let mut lines = vec![
+        format!(
+            "{}  {}  HTTP {http}, {}, finished by {}",
+            plain(&record.id),
+            record.status.as_str(),
+            plain(&record.protocol),
+            optional_text(&record.finish_reason),
+        ),
+        format!("ended     {} UTC", utc(kept.ended_unix_ms)),
+        format!("model     {}", plain(&record.model)),
+        format!("scene     {}", plain(&record.scene)),
+        format!("engine    {}", plain(&record.engine)),
+        format!("trace     {}", plain(&record.trace_id)),
+        format!("response  {}", optional_text(&record.response_id)),
+    ];
+    lines.extend(record.client.map(|client| format!("client    {client}")));
+    lines.push(format!("kept as   {}", plain(&kept.rules.join(", "))));
+    if !record.incomplete.is_empty() {
+        lines.push(format!("incomplete: {}", plain(&record.incomplete.join(", "))));
+    }
+    lines.push(String::new());
+    lines.extend(timeline(kept));
+    lines.push(String::new());
+    let mut told = vec![
+        format!("TTFT {}", optional(record.ttft_s)),
+        format!("TPOT {}", optional(record.tpot_s)),
+        format!("end to end {}", optional(record.e2e_s)),
+    ];
+    let longest = kept
+        .token_gaps
+        .iter()
+        .filter(|(_, tokens)| *tokens > 0)
+        .map(|(seconds, tokens)| seconds / f64::from(*tokens))
+        .max_by(f64::total_cmp);
+    told.extend(longest.map(|longest| format!("longest gap between tokens {}", duration(longest))));
+    lines.push(told.join("   "));
+    lines.push(format!(
+        "tokens: {}, {}",
+        counted(record.input_tokens, "in", record.sources.input_tokens),
+        counted(record.output_tokens, "out", record.sources.output_tokens),
+    ));
+    lines.extend(diagnosis(kept));
+    lines.extend(record.energy_j.map(|joules| format!("energy: {joules:.1} J")));
+    lines.join("\n") + "\n"
+}
+
+fn counted(count: Option<u64>, way: &str, source: Option<Source>) -> String {
+    match (count, source) {
+        (Some(count), Some(source)) => format!("{count} {way} ({})", source.as_str()),
+        (Some(count), None) => format!("{count} {way}"),
+        _ => format!("unknown {way}"),
+    }
+}
+
+fn diagnosis(kept: &KeptRecord) -> Option<String> {
+    let diagnosis = kept.record.diagnosis.as_ref()?;
+    let shares = [
+        ("queue", diagnosis.queue),
+        ("prefill", diagnosis.prefill),
+        ("decode", diagnosis.decode),
+        ("interference", diagnosis.interference),
+        ("client", diagnosis.client),
+    ];
+    let shares: Vec<String> = shares
+        .into_iter()
+        .filter_map(|(name, share)| Some(format!("{name} {:.0} %", share? * 100.0)))
+        .collect();
+    let cause = diagnosis
+        .cause
+        .map_or("nothing stands out", |cause| cause.as_str());
+    let mut line = format!("diagnosis: {cause} ({})", shares.join(", "));
+    let by: Vec<String> = diagnosis
+        .interference_by
+        .iter()
+        .map(|blamed| {
+            let id = blamed.id.as_deref().or(blamed.response_id.as_deref());
+            format!(
+                "{} {}",
+                id.map_or_else(|| "one not known".to_owned(), plain),
+                duration(blamed.seconds)
+            )
+        })
+        .collect();
+    if !by.is_empty() {
+        line += &format!("\nstood still for: {}", by.join(", "));
+    }
+    Some(line)
+}
+
+/// The phases, each at its place, and the tokens as they came.
+fn timeline(kept: &KeptRecord) -> Vec<String> {
+    let record = &kept.record;
+    let Some((begin, end)) = record.t0_ns.zip(record.t4_ns).filter(|(begin, end)| begin < end) else {
+        return vec!["Its beginning or its end is not known: there is no timeline to draw.".to_owned()];
+    };
+    let (t1, t2, t3) = (record.t1_ns, record.t2_ns, record.t3_ns);
+    let before_first = if t1.is_some() { t1 } else { Some(begin) };
+    let first = if t1.is_some() { "prefill" } else { "to first token" };
+    let phases = [
+        ("queue", t1.and(Some(begin)), t1, record.sources.t1),
+        (first, before_first, t2, record.sources.t2),
+        ("decode", t2, t3, record.sources.t3),
+        ("response", t3.or(Some(begin)), Some(end), None),
+    ];
+    let mut lines = Vec::new();
+    for (name, from, to, source) in phases {
+        let Some((from, to)) = from.zip(to).filter(|(from, to)| from <= to) else {
+            continue;
+        };
+        let estimated = if source == Some(Source::Estimate) {
+            "  estimated"
+        } else {
+            ""
+        };
+        let line = format!(
+            "{name:<14} {:>8}  {}{estimated}",
+            duration((to - from) as f64 / 1e9),
+            bar(begin, end, from, to),
+        );
+        lines.push(line.trim_end().to_owned());
+    }
+    if let Some(tokens) = tokens(kept, begin, end) {
+        lines.push(format!("{:<14} {:>8}  {tokens}", "tokens", ""));
+    }
+    let all = duration((end - begin) as f64 / 1e9);
+    lines.push(format!("{:25}0{all:>width$}", "", width = WIDTH - 1));
+    lines
+}
+
+/// The cell in which a time is.
+fn cell(begin: Nanos, end: Nanos, at: Nanos) -> usize {
+    let part = at.saturating_sub(begin) as f64 / (end - begin) as f64;
+    (part * WIDTH as f64) as usize
+}
+
+/// A bar from one time to another; of something that is shorter than a cell, a thin one.
+fn bar(begin: Nanos, end: Nanos, from: Nanos, to: Nanos) -> String {
+    let (from, to) = (cell(begin, end, from), cell(begin, end, to));
+    let at = from.min(WIDTH - 1);
+    let mut line = " ".repeat(at);
+    if to <= from {
+        line.push('▏');
+    } else {
+        line += &"█".repeat(to.min(WIDTH) - at);
+    }
+    line + &" ".repeat(WIDTH.saturating_sub(to.max(at + 1)))
+}
+
+/// How many tokens came when; `None` where that is not known.
+fn tokens(kept: &KeptRecord, begin: Nanos, end: Nanos) -> Option<String> {
+    let first = kept.token_gaps_from_ns?;
+    let mut cells = [0_u64; WIDTH];
+    let mut add = |at: Nanos, tokens: u32| {
+        if let Some(cell) = cells.get_mut(cell(begin, end, at).min(WIDTH - 1)) {
+            *cell += u64::from(tokens);
+        }
+    };
+    add(first, 1);
+    let mut at = first;
+    for &(seconds, tokens) in &kept.token_gaps {
+        at = at.saturating_add((seconds.max(0.0) * 1e9) as Nanos);
+        add(at, tokens);
+    }
+    let most = cells.iter().max().copied().filter(|most| *most > 0)?;
+    let height = |tokens: &u64| HEIGHTS[(tokens * 8).div_ceil(most).min(8) as usize];
+    Some(cells.iter().map(height).collect::<String>().trim_end().to_owned())
+}
