@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::store::Reader;
 use crate::store::tables::record::{self, Found, KeptRecord, Query};
 use anyhow::Context as _;
-use serde_json::json;
-use std::io::Write;
+use serde::Serialize;
+use std::io::{self, Write};
 
 /// What the columns are.
 const HEAD: [&str; 10] = [
@@ -45,15 +45,29 @@ pub fn requests_command(config: &Config, args: &RequestsArgs, out: &mut dyn Writ
     let found = reader(config)?.read(|db| record::newest(db, &query))?;
     warn(&found);
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &json!({ "requests": found.records }))?;
-        writeln!(out)?;
-        return Ok(());
+        let answer = Answer {
+            requests: &found.records,
+        };
+        return json(&answer, out);
     }
     if found.records.is_empty() {
         writeln!(out, "No record of such a request was kept.")?;
         return Ok(());
     }
     table(&found.records, out)
+}
+
+/// What `--json` prints, as `/api/v1/requests` answers.
+#[derive(Serialize)]
+struct Answer<'a> {
+    requests: &'a [KeptRecord],
+}
+
+/// Prints JSON. A reader that has seen enough is an error of I/O, and not one of JSON.
+pub(super) fn json(answer: &impl Serialize, out: &mut dyn Write) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, answer).map_err(io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
 }
 
 /// The store of the configuration.
@@ -140,4 +154,35 @@ pub(super) fn plain(text: &str) -> String {
         .map(|c| if c.is_control() { '_' } else { c })
         .take(64)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_trouble_of_json() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let error = json(&Answer { requests: &[] }, &mut Closed).expect_err("closed");
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        assert_eq!(kind, Some(io::ErrorKind::BrokenPipe));
+    }
+
+    #[test]
+    fn durations_have_three_digits_that_count() {
+        let all = [1234.5, 99.96, 12.34, 1.234, 0.1234, 0.0123, 0.001_234, 0.0];
+        let told = all.map(duration);
+        let expected = [
+            "1234 s", "100.0 s", "12.3 s", "1.23 s", "123 ms", "12.3 ms", "1.23 ms", "0.00 ms",
+        ];
+        assert_eq!(told, expected);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the drawing. Refuses: phases that are not known: they have no bar.
 
-use super::command::{duration, optional, plain, reader, utc, warn};
+use super::command::{duration, json, optional, plain, reader, utc, warn};
 use crate::cli::ShowArgs;
 use crate::config::Config;
 use crate::store::tables::record::{self, KeptRecord};
@@ -38,9 +38,7 @@ pub fn show_command(config: &Config, args: &ShowArgs, out: &mut dyn Write) -> an
         );
     }
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &kept)?;
-        writeln!(out)?;
-        return Ok(());
+        return json(&kept, out);
     }
     out.write_all(page(&kept).as_bytes())?;
     Ok(())
