@@ -10,6 +10,7 @@ pub mod discover;
 pub mod doctor;
 pub mod export;
 pub mod prefix;
+mod print;
 pub mod probe;
 pub mod recording;
 pub mod records;

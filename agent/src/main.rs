@@ -193,17 +193,8 @@ fn cost(args: CostArgs) -> anyhow::Result<()> {
         }
         Some(CostCommand::Growth { hours, asking }) => (Question::Growth { hours }, asking),
     };
-    let Asking { agent, json, config } = asking;
-    let address = if let Some(agent) = agent {
-        agent
-    } else {
-        let settings = Settings {
-            config,
-            ..Settings::default()
-        };
-        load(&settings, settings.overrides())?.config.server.listen
-    };
-    cost_command(address, &question, json, &mut io::stdout().lock())
+    let json = asking.json;
+    cost_command(address(asking)?, &question, json, &mut io::stdout().lock())
 }
 
 /// The reader of our output has seen enough (`infertap … | head`).

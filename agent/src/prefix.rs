@@ -3,6 +3,7 @@
 //! Owns: the columns. Refuses: asking (`api`) and the numbers (the core's).
 
 use crate::api;
+use crate::print::{self, ABSENT, Table, name, percent};
 use infertap_core::prefix::{BreakReport, PrefixReport};
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,8 +18,7 @@ pub fn prefix_command(address: SocketAddr, json: bool, out: &mut dyn Write) -> a
     let path = "/api/v1/prefix";
     if json {
         let answer: Value = api::get(address, path)?;
-        serde_json::to_writer_pretty(&mut *out, &answer)?;
-        writeln!(out)?;
+        print::json(&answer, out)?;
     } else {
         api::get::<Prefixes>(address, path)?.print(out)?;
     }
@@ -43,11 +43,6 @@ const HEAD: [&str; 10] = [
     "lost prefill",
     "what breaks it",
 ];
-/// Columns of text, on the left; the last one is text too.
-const NAMES: usize = 3;
-/// What stands for a value that is not known.
-const ABSENT: &str = "-";
-
 impl Prefixes {
     /// Prints the table; the rows with the most prompt tokens first.
     fn print(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -59,37 +54,18 @@ impl Prefixes {
         }
         let mut reports: Vec<&PrefixReport> = self.prefixes.iter().collect();
         reports.sort_by_key(|report| std::cmp::Reverse(report.prompt_tokens));
-        let mut rows = vec![HEAD.map(str::to_owned)];
-        rows.extend(reports.into_iter().map(row));
-        let width = |column: usize| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-        for row in &rows {
-            let mut line = String::new();
-            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-                if column < NAMES {
-                    line.push_str(&format!("{cell:<width$}  "));
-                } else if column + 1 < HEAD.len() {
-                    line.push_str(&format!("{cell:>width$}  "));
-                } else {
-                    line.push_str(cell);
-                }
-            }
-            writeln!(out, "{}", line.trim_end())?;
+        let mut table = Table::new(3, &HEAD).text_from(9);
+        for report in reports {
+            table.row(row(report));
         }
-        Ok(())
+        table.print(out)
     }
 }
 
-fn row(report: &PrefixReport) -> [String; 10] {
+fn row(report: &PrefixReport) -> Vec<String> {
     let or_absent = |value: Option<String>| value.unwrap_or_else(|| ABSENT.to_owned());
-    let percent = |ratio: Option<f64>| or_absent(ratio.map(percent));
     let breaks: Vec<String> = report.breaks.iter().map(words).collect();
-    [
+    vec![
         name(&report.scene),
         name(&report.model),
         name(&report.engine),
@@ -114,19 +90,9 @@ fn words(one: &BreakReport) -> String {
         one.token,
         one.character,
         one.part.as_str(),
-        percent(one.request_ratio),
+        percent(Some(one.request_ratio)),
         one.lost_tokens
     )
-}
-
-fn percent(ratio: f64) -> String {
-    format!("{:.0} %", 100.0 * ratio)
-}
-
-/// A name from outside, so that it can't move the cursor.
-fn name(text: &str) -> String {
-    let clean = text.chars().map(|c| if c.is_control() { '_' } else { c });
-    clean.take(64).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::{amount, keeper::unix_now};
 use crate::api;
 use crate::config::Config;
 use crate::export::BudgetsAnswer;
+use crate::print::{self, ABSENT, Table, name};
 use crate::store::{Reader, tables};
 use anyhow::Context as _;
 use infertap_core::budget::{BudgetReport, Budgets, Zone};
@@ -38,8 +39,7 @@ pub fn budget_command(
         }
     };
     if json {
-        serde_json::to_writer_pretty(&mut *out, &answer)?;
-        writeln!(out)?;
+        print::json(&answer, out)?;
         return Ok(());
     }
     if answer.budgets.is_empty() {
@@ -66,54 +66,25 @@ fn left(config: &Config) -> anyhow::Result<Vec<BudgetReport>> {
 }
 
 fn table(budgets: &[BudgetReport], out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(budgets.iter().map(|budget| {
+    let mut table = Table::new(2, &HEAD).text_from(5);
+    for budget in budgets {
         let zone = Zone::named(&budget.time_zone).unwrap_or_default();
         let unit = &budget.unit;
         let of = |value| format!("{} {unit}", amount(value, unit));
-        [
-            plain(&budget.name),
-            plain(&budget.scene),
+        table.row(vec![
+            name(&budget.name),
+            name(&budget.scene),
             of(budget.used),
-            format!("{} a {}", of(budget.limit), plain(&budget.period)),
+            format!("{} a {}", of(budget.limit), name(&budget.period)),
             format!("{:.1}", budget.ratio * 100.0),
             zone.show(budget.period_end),
             budget
                 .exhausted_at
-                .map_or_else(|| "-".to_owned(), |at| zone.show(at)),
-        ]
-    }));
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    for row in &rows {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(column, (cell, &width))| {
-                if matches!(column, 2..=4) {
-                    format!("{cell:>width$}")
-                } else {
-                    format!("{cell:<width$}")
-                }
-            });
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(out, "{}", line.trim_end())?;
+                .map_or_else(|| ABSENT.to_owned(), |at| zone.show(at)),
+        ]);
     }
+    table.print(out)?;
     Ok(())
-}
-
-/// A name that can't move the cursor.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '_' } else { c })
-        .take(48)
-        .collect()
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@
 use crate::cli::RequestsArgs;
 use crate::clock::unix_ms;
 use crate::config::Config;
+use crate::print::{self, ABSENT, Table, name};
 use crate::store::Reader;
 use crate::store::tables::record::{self, Found, KeptRecord, Query};
 use anyhow::Context as _;
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::Write;
 
 /// What the columns are.
 const HEAD: [&str; 10] = [
@@ -48,7 +49,8 @@ pub fn requests_command(config: &Config, args: &RequestsArgs, out: &mut dyn Writ
         let answer = Answer {
             requests: &found.records,
         };
-        return json(&answer, out);
+        print::json(&answer, out)?;
+        return Ok(());
     }
     if found.records.is_empty() {
         writeln!(out, "No record of such a request was kept.")?;
@@ -61,13 +63,6 @@ pub fn requests_command(config: &Config, args: &RequestsArgs, out: &mut dyn Writ
 #[derive(Serialize)]
 struct Answer<'a> {
     requests: &'a [KeptRecord],
-}
-
-/// Prints JSON. A reader that has seen enough is an error of I/O, and not one of JSON.
-pub(super) fn json(answer: &impl Serialize, out: &mut dyn Write) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, answer).map_err(io::Error::from)?;
-    writeln!(out)?;
-    Ok(())
 }
 
 /// The store of the configuration.
@@ -90,36 +85,24 @@ pub(super) fn warn(found: &Found) {
 }
 
 fn table(records: &[KeptRecord], out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(records.iter().map(|kept| {
+    let mut table = Table::new(5, &HEAD).text_from(9);
+    for kept in records {
         let record = &kept.record;
-        let number = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-        [
+        let number = |count: Option<u64>| count.map_or_else(|| ABSENT.to_owned(), |count| count.to_string());
+        table.row(vec![
             utc(kept.ended_unix_ms),
-            plain(&record.id),
-            plain(&record.model),
-            plain(&record.scene),
+            name(&record.id),
+            name(&record.model),
+            name(&record.scene),
             record.status.as_str().to_owned(),
             optional(record.ttft_s),
             optional(record.e2e_s),
             number(record.input_tokens),
             number(record.output_tokens),
-            plain(&kept.rules.join(",")),
-        ]
-    }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            line += &if matches!(column, 5..=8) {
-                format!("{cell:>width$}  ")
-            } else {
-                format!("{cell:<width$}  ")
-            };
-        }
-        writeln!(out, "{}", line.trim_end())?;
+            name(&kept.rules.join(",")),
+        ]);
     }
+    table.print(out)?;
     Ok(())
 }
 
@@ -148,33 +131,9 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// Text that can't move the cursor.
-pub(super) fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '_' } else { c })
-        .take(64)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reader_that_has_seen_enough_is_no_trouble_of_json() {
-        struct Closed;
-        impl Write for Closed {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::ErrorKind::BrokenPipe.into())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let error = json(&Answer { requests: &[] }, &mut Closed).expect_err("closed");
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        assert_eq!(kind, Some(io::ErrorKind::BrokenPipe));
-    }
 
     #[test]
     fn durations_have_three_digits_that_count() {

@@ -2,9 +2,10 @@
 //!
 //! Owns: the drawing. Refuses: phases that are not known: they have no bar.
 
-use super::command::{duration, json, optional, plain, reader, utc, warn};
+use super::command::{duration, optional, reader, utc, warn};
 use crate::cli::ShowArgs;
 use crate::config::Config;
+use crate::print::{self, name};
 use crate::store::tables::record::{self, KeptRecord};
 use anyhow::bail;
 use infertap_core::{Nanos, Source};
@@ -25,7 +26,7 @@ pub fn show_command(config: &Config, args: &ShowArgs, out: &mut dyn Write) -> an
     let Some(kept) = found.records.pop() else {
         bail!(
             "no record of {} was kept: `infertap requests` tells which are there, and [records] in the configuration decides",
-            plain(&args.id)
+            name(&args.id)
         );
     };
     if !found.records.is_empty() {
@@ -33,47 +34,48 @@ pub fn show_command(config: &Config, args: &ShowArgs, out: &mut dyn Write) -> an
         let ids: Vec<&str> = found.records.iter().map(|kept| &*kept.record.id).collect();
         bail!(
             "{} stands for several requests: {}",
-            plain(&args.id),
-            plain_list(&ids)
+            name(&args.id),
+            name_list(&ids)
         );
     }
     if args.json {
-        return json(&kept, out);
+        print::json(&kept, out)?;
+        return Ok(());
     }
     out.write_all(page(&kept).as_bytes())?;
     Ok(())
 }
 
-fn plain_list(ids: &[&str]) -> String {
-    ids.iter().map(|id| plain(id)).collect::<Vec<_>>().join(", ")
+fn name_list(ids: &[&str]) -> String {
+    ids.iter().map(|id| name(id)).collect::<Vec<_>>().join(", ")
 }
 
 /// All that is told of a request.
 fn page(kept: &KeptRecord) -> String {
     let record = &kept.record;
-    let optional_text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), plain);
+    let optional_text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), name);
     let http = record
         .http_status
         .map_or_else(|| "no status".to_owned(), |code| code.to_string());
     let mut lines = vec![
         format!(
             "{}  {}  HTTP {http}, {}, finished by {}",
-            plain(&record.id),
+            name(&record.id),
             record.status.as_str(),
-            plain(&record.protocol),
+            name(&record.protocol),
             optional_text(&record.finish_reason),
         ),
         format!("ended     {} UTC", utc(kept.ended_unix_ms)),
-        format!("model     {}", plain(&record.model)),
-        format!("scene     {}", plain(&record.scene)),
-        format!("engine    {}", plain(&record.engine)),
-        format!("trace     {}", plain(&record.trace_id)),
+        format!("model     {}", name(&record.model)),
+        format!("scene     {}", name(&record.scene)),
+        format!("engine    {}", name(&record.engine)),
+        format!("trace     {}", name(&record.trace_id)),
         format!("response  {}", optional_text(&record.response_id)),
     ];
     lines.extend(record.client.map(|client| format!("client    {client}")));
-    lines.push(format!("kept as   {}", plain(&kept.rules.join(", "))));
+    lines.push(format!("kept as   {}", name(&kept.rules.join(", "))));
     if !record.incomplete.is_empty() {
-        lines.push(format!("incomplete: {}", plain(&record.incomplete.join(", "))));
+        lines.push(format!("incomplete: {}", name(&record.incomplete.join(", "))));
     }
     lines.push(String::new());
     lines.extend(timeline(kept));
@@ -133,7 +135,7 @@ fn diagnosis(kept: &KeptRecord) -> Option<String> {
             let id = blamed.id.as_deref().or(blamed.response_id.as_deref());
             format!(
                 "{} {}",
-                id.map_or_else(|| "one not known".to_owned(), plain),
+                id.map_or_else(|| "one not known".to_owned(), name),
                 duration(blamed.seconds)
             )
         })

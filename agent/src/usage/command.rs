@@ -2,8 +2,8 @@
 //!
 //! Owns: the questions and their tables. Refuses: reading the store beside the agent: what it tells includes what was kept.
 
-use super::table::{ABSENT, Table, change, count, known, name, percent, time};
 use crate::api;
+use crate::print::{self, ABSENT, Table, change, count, known, name, percent, time};
 use anyhow::Context as _;
 use infertap_core::ledger::{By, Growth, Heavy, MoneyChange, Order, Report, ReportRow};
 use infertap_core::money::{Basis, Currency};
@@ -90,7 +90,7 @@ pub fn cost_command(
 ) -> anyhow::Result<()> {
     let answer: Value = api::get(address, &question.path())?;
     if json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+        print::json(&answer, out)?;
         return Ok(());
     }
     question.print(answer, out)

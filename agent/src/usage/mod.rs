@@ -7,7 +7,6 @@ mod command;
 mod config;
 mod keep;
 mod shared;
-mod table;
 
 pub use command::{Question, cost_command};
 pub use config::{ContextLimitConfig, UsageConfig};

@@ -1,28 +1,47 @@
-//! Tables for people.
+//! What commands print: tables for people, JSON for programs.
 //!
 //! Owns: columns, their widths, how numbers are written. Refuses: what is in them.
 
+use serde::Serialize;
 use std::io::{self, Write};
+
+/// Prints JSON.
+///
+/// # Errors
+/// The output can't be written; a reader that has seen enough is an error of I/O, and not one of JSON.
+pub(crate) fn json(answer: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, answer)?;
+    writeln!(out)
+}
 
 /// A table: names on the left, numbers on the right.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     /// Columns on the left that are text.
     texts: usize,
+    /// The first of the columns behind the numbers that are text again.
+    texts_again: usize,
 }
 
 impl Table {
     /// One with this head, of which the first `texts` columns are text.
-    pub(super) fn new(texts: usize, head: &[&str]) -> Table {
+    pub(crate) fn new(texts: usize, head: &[&str]) -> Table {
         Table {
             rows: vec![head.iter().map(|&title| title.to_owned()).collect()],
             texts,
+            texts_again: head.len(),
         }
     }
 
+    /// With text again from this column on.
+    pub(crate) fn text_from(mut self, column: usize) -> Table {
+        self.texts_again = column;
+        self
+    }
+
     /// Adds a row.
-    pub(super) fn row(&mut self, row: Vec<String>) {
+    pub(crate) fn row(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 
@@ -30,7 +49,7 @@ impl Table {
     ///
     /// # Errors
     /// The output can't be written.
-    pub(super) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let columns = self.rows.first().map_or(0, Vec::len);
         let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
         let shown: Vec<(usize, usize)> = (0..columns)
@@ -50,7 +69,7 @@ impl Table {
                 if !line.is_empty() {
                     line.push_str("  ");
                 }
-                line.push_str(&if *column < self.texts {
+                line.push_str(&if *column < self.texts || *column >= self.texts_again {
                     format!("{text:<width$}")
                 } else {
                     format!("{text:>width$}")
@@ -63,16 +82,16 @@ impl Table {
 }
 
 /// What stands for a value that is not known.
-pub(super) const ABSENT: &str = "-";
+pub(crate) const ABSENT: &str = "-";
 
 /// A name from outside, so that it can't move the cursor.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     let clean = text.chars().map(|c| if c.is_control() { '_' } else { c });
     clean.take(64).collect()
 }
 
 /// A number with its thousands apart.
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -85,23 +104,23 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// What is known of a number.
-pub(super) fn known(number: Option<u64>) -> String {
+pub(crate) fn known(number: Option<u64>) -> String {
     number.map_or_else(|| ABSENT.to_owned(), count)
 }
 
 /// A change, with its sign.
-pub(super) fn change(number: f64) -> String {
+pub(crate) fn change(number: f64) -> String {
     let sign = if number < 0.0 { '-' } else { '+' };
     format!("{sign}{}", count(number.abs().round() as u64))
 }
 
 /// A part of a whole.
-pub(super) fn percent(part: Option<f64>) -> String {
+pub(crate) fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| ABSENT.to_owned(), |part| format!("{:.0} %", 100.0 * part))
 }
 
 /// A time, seconds, in its two largest units.
-pub(super) fn time(seconds: u64) -> String {
+pub(crate) fn time(seconds: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let mut rest = seconds;
     let mut parts = Vec::new();
@@ -124,6 +143,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_reader_that_has_seen_enough_is_no_trouble_of_json() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let error = json(&[1, 2], &mut Closed).expect_err("closed");
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
     fn numbers_and_times_read_easily() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(number), text);
@@ -142,6 +176,17 @@ mod tests {
             assert_eq!(time(seconds), text);
         }
         assert_eq!(name("a\x1b[2Jb"), "a_[2Jb");
+    }
+
+    #[test]
+    fn text_may_follow_numbers() {
+        let mut table = Table::new(1, &["scene", "in", "why"]).text_from(2);
+        table.row(vec!["chat".to_owned(), count(1000), "long".to_owned()]);
+        table.row(vec!["r".to_owned(), count(1), "x".to_owned()]);
+        let mut out = Vec::new();
+        table.print(&mut out).expect("writes");
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text, "scene     in  why\nchat   1,000  long\nr          1  x\n");
     }
 
     #[test]
