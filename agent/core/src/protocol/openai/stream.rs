@@ -250,9 +250,9 @@ impl<'a> WireChoice<'a> {
         let tokens = self.token_ids.0.max(logprobs);
         ChoiceDelta {
             index: self.index.0.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-            content: self.text.filled || self.delta.as_ref().is_some_and(WireDelta::has_content),
+            content: self.text.filled || self.delta.as_ref().is_some_and(|delta| delta.content),
             text: match &mut self.delta {
-                Some(delta) => delta.take_text(),
+                Some(delta) => delta.text.take(),
                 None => self.text.text.take(),
             },
             tokens: (tokens > 0).then_some(tokens),
@@ -260,42 +260,65 @@ impl<'a> WireChoice<'a> {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// `delta`, reduced while it is read: every chunk has one, and a struct of its members would be moved through each.
+#[derive(Debug, Default)]
 struct WireDelta<'a> {
-    #[serde(borrow)]
-    content: Said<'a>,
-    /// vLLM before 0.12, SGLang, llama.cpp, DeepSeek.
-    #[serde(borrow)]
-    reasoning_content: Said<'a>,
-    /// vLLM now.
-    #[serde(borrow)]
-    reasoning: Said<'a>,
-    refusal: Filled,
-    tool_calls: WireCalls,
-    function_call: Option<WireFunction>,
-}
-
-impl<'a> WireDelta<'a> {
+    content: bool,
     /// The first text that is there. Nobody sends text and reasoning in one message but at the turn from one to the
     /// other, or reasoning by both of its names.
-    fn take_text(&mut self) -> Option<Cow<'a, str>> {
-        [
-            &mut self.content,
-            &mut self.reasoning_content,
-            &mut self.reasoning,
-        ]
-        .into_iter()
-        .find_map(|said| said.text.take().filter(|text| !text.is_empty()))
-    }
+    text: Option<Cow<'a, str>>,
+}
 
-    fn has_content(&self) -> bool {
-        self.content.filled
-            || self.reasoning_content.filled
-            || self.reasoning.filled
-            || self.refusal.0
-            || self.tool_calls.0
-            || self.function_call.as_ref().is_some_and(WireFunction::has_content)
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum DeltaMember {
+    Content,
+    /// vLLM before 0.12, SGLang, llama.cpp, DeepSeek.
+    ReasoningContent,
+    /// vLLM now.
+    Reasoning,
+    Refusal,
+    ToolCalls,
+    FunctionCall,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for WireDelta<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = WireDelta<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a delta")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut delta = WireDelta::default();
+                while let Some(member) = map.next_key::<DeltaMember>()? {
+                    delta.content |= match member {
+                        DeltaMember::Content | DeltaMember::ReasoningContent | DeltaMember::Reasoning => {
+                            let said = map.next_value::<Said<'de>>()?;
+                            if delta.text.is_none() {
+                                delta.text = said.text.filter(|text| !text.is_empty());
+                            }
+                            said.filled
+                        }
+                        DeltaMember::Refusal => map.next_value::<Filled>()?.0,
+                        DeltaMember::ToolCalls => map.next_value::<WireCalls>()?.0,
+                        DeltaMember::FunctionCall => map
+                            .next_value::<Option<WireFunction>>()?
+                            .as_ref()
+                            .is_some_and(WireFunction::has_content),
+                        DeltaMember::Other => {
+                            map.next_value::<IgnoredAny>()?;
+                            false
+                        }
+                    };
+                }
+                Ok(delta)
+            }
+        }
+        deserializer.deserialize_map(V)
     }
 }
 
