@@ -21,7 +21,7 @@ const KEEP: Duration = Duration::from_millis(250);
 /// How often the metrics are told: projections move with time.
 const TELL: Duration = Duration::from_secs(1);
 /// How often rows of long ago are dropped.
-const FORGET: Duration = Duration::from_secs(3600);
+const FORGET: Duration = Duration::from_hours(1);
 /// How long a reload waits for what is on its way to the store.
 const FLUSH: Duration = Duration::from_secs(1);
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// How often old records are dropped.
-const RETAIN: Duration = Duration::from_secs(60);
+const RETAIN: Duration = Duration::from_mins(1);
 /// Records whose energy may still come.
 const AWAITED: usize = 512;
 

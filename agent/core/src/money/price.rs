@@ -224,15 +224,14 @@ impl PriceBook {
                 .groups
                 .iter_mut()
                 .find(|group| group.prices.iter().any(|other| other.model == price.model));
-            let group = match known {
-                Some(group) => group,
-                None => {
-                    book.groups.push(Group { prices: Vec::new() });
-                    let Some(group) = book.groups.last_mut() else {
-                        continue;
-                    };
-                    group
-                }
+            let group = if let Some(group) = known {
+                group
+            } else {
+                book.groups.push(Group { prices: Vec::new() });
+                let Some(group) = book.groups.last_mut() else {
+                    continue;
+                };
+                group
             };
             if group
                 .prices

@@ -251,10 +251,10 @@ fn streams(pid: u32, rows: &[CudaRow]) -> Vec<CudaStream> {
         };
         match row.call {
             CudaCall::KernelLaunch => {
-                streams.entry(row.stream).or_insert_with(named).kernel_launches += row.count.calls
+                streams.entry(row.stream).or_insert_with(named).kernel_launches += row.count.calls;
             }
             CudaCall::GraphLaunch => {
-                streams.entry(row.stream).or_insert_with(named).graph_launches += row.count.calls
+                streams.entry(row.stream).or_insert_with(named).graph_launches += row.count.calls;
             }
             CudaCall::Alloc
             | CudaCall::Free
