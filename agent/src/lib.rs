@@ -16,5 +16,6 @@ pub mod recording;
 pub mod records;
 pub mod run;
 pub mod sampler;
+pub mod ship;
 pub mod store;
 pub mod usage;

@@ -50,6 +50,28 @@ pub struct KeptRecord {
     pub token_gaps: Vec<(f64, u32)>,
 }
 
+impl KeptRecord {
+    /// Bytes of memory that it takes, about: what queues are bounded by.
+    pub fn bytes(&self) -> usize {
+        let record = &self.record;
+        let text = [&record.id, &record.trace_id, &record.protocol]
+            .into_iter()
+            .chain(&record.parent_span_id)
+            .chain(&record.response_id)
+            .chain(&record.finish_reason)
+            .chain(&record.incomplete)
+            .chain(&self.rules);
+        let blamed = record
+            .diagnosis
+            .iter()
+            .flat_map(|diagnosis| &diagnosis.interference_by);
+        size_of::<KeptRecord>()
+            + text.map(|text| text.len() + size_of::<String>()).sum::<usize>()
+            + blamed.map(|_| 128).sum::<usize>()
+            + self.token_gaps.len() * size_of::<(f64, u32)>()
+    }
+}
+
 impl Write for KeptRecord {
     fn write(&self, db: &Connection) -> rusqlite::Result<()> {
         let other = rusqlite::Error::ToSqlConversionFailure;

@@ -1,0 +1,324 @@
+//! What one destination still has to get, and when it is tried next. Pure: time is data.
+//!
+//! Owns: the bounded queue, batches, delays between attempts, and the count of what became of every record. Refuses:
+//! sending (`worker`), and what an answer means (the destination).
+
+use super::{Verdict, backoff::Backoff};
+use crate::store::tables::record::KeptRecord;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bounds of a queue and of the batches that are made of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Records in the queue.
+    pub queue_records: usize,
+    /// Their bytes, as [`KeptRecord::bytes`] estimates them.
+    pub queue_bytes: usize,
+    /// Records in a batch.
+    pub batch_records: usize,
+    /// Bytes of its records, estimated as above. One record is always a batch.
+    pub batch_bytes: usize,
+    /// How long a record waits for others to go with it.
+    pub batch_wait: Duration,
+    /// A record that has waited so long is dropped; `None`: it may wait for ever.
+    pub max_age: Option<Duration>,
+}
+
+/// What became of a record. `outcome` label of `infertap_export_records_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The destination took it.
+    Sent,
+    /// The destination took its batch without it.
+    Rejected,
+    /// The destination refused its batch.
+    Refused,
+    /// Too large even alone.
+    TooLarge,
+    /// The queue was full, and it was the oldest.
+    QueueFull,
+    /// It waited longer than it may.
+    Expired,
+    /// The agent ended before it could be sent.
+    Shutdown,
+}
+
+impl Outcome {
+    /// Every outcome, in label order.
+    pub const ALL: [Outcome; 7] = [
+        Outcome::Sent,
+        Outcome::Rejected,
+        Outcome::Refused,
+        Outcome::TooLarge,
+        Outcome::QueueFull,
+        Outcome::Expired,
+        Outcome::Shutdown,
+    ];
+
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Sent => "sent",
+            Outcome::Rejected => "rejected",
+            Outcome::Refused => "refused",
+            Outcome::TooLarge => "too_large",
+            Outcome::QueueFull => "queue_full",
+            Outcome::Expired => "expired",
+            Outcome::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// What to do now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Nothing, until there is a record.
+    Idle,
+    /// Nothing before this time, unless a record comes.
+    At(Instant),
+    /// Send this. The same number: the same records as the last time.
+    Send(u64, Arc<[Arc<KeptRecord>]>),
+    /// Everything is done and no more comes.
+    End,
+}
+
+#[derive(Debug)]
+struct Item {
+    record: Arc<KeptRecord>,
+    bytes: usize,
+    since: Instant,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Courier {
+    limits: Limits,
+    queue: VecDeque<Item>,
+    queue_bytes: usize,
+    /// The batch that is tried.
+    hand: Vec<Item>,
+    batch: u64,
+    /// No attempt before.
+    not_before: Option<Instant>,
+    backoff: Backoff,
+    /// Records that a batch may have, learnt from batches that were too large.
+    most: usize,
+    stopping: bool,
+    counts: [u64; Outcome::ALL.len()],
+}
+
+impl Courier {
+    /// An empty queue. The seed spreads the attempts of many agents.
+    pub fn new(limits: Limits, seed: u64) -> Courier {
+        Courier {
+            limits,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            hand: Vec::new(),
+            batch: 0,
+            not_before: None,
+            backoff: Backoff::new(seed),
+            most: limits.batch_records.max(1),
+            stopping: false,
+            counts: [0; Outcome::ALL.len()],
+        }
+    }
+
+    /// Takes a record; the oldest make room for it where there is none.
+    pub fn offer(&mut self, now: Instant, record: Arc<KeptRecord>) {
+        let bytes = record.bytes();
+        self.queue_bytes += bytes;
+        self.queue.push_back(Item {
+            record,
+            bytes,
+            since: now,
+        });
+        while self.queue.len() > self.limits.queue_records.max(1)
+            || (self.queue_bytes > self.limits.queue_bytes && self.queue.len() > 1)
+        {
+            if self.pop().is_some() {
+                self.count(Outcome::QueueFull, 1);
+            }
+        }
+        if self.stopping {
+            self.drop_all();
+        }
+    }
+
+    /// What to do now.
+    pub fn next(&mut self, now: Instant) -> Next {
+        self.expire(now);
+        if let Some(at) = self.not_before.filter(|at| *at > now)
+            && !(self.hand.is_empty() && self.queue.is_empty())
+        {
+            return Next::At(at);
+        }
+        if self.hand.is_empty() {
+            if !self.is_due(now) {
+                return match self.queue.front() {
+                    Some(oldest) => Next::At(oldest.since + self.limits.batch_wait),
+                    None if self.stopping => Next::End,
+                    None => Next::Idle,
+                };
+            }
+            self.take();
+        }
+        Next::Send(
+            self.batch,
+            self.hand.iter().map(|item| Arc::clone(&item.record)).collect(),
+        )
+    }
+
+    /// How the attempt that [`Courier::next`] asked for came out.
+    pub fn done(&mut self, now: Instant, verdict: &Verdict) {
+        self.not_before = None;
+        let had = self.hand.len();
+        match verdict {
+            Verdict::Accepted { rejected, .. } => {
+                self.count(Outcome::Rejected, (*rejected).min(had));
+                self.count(Outcome::Sent, had.saturating_sub(*rejected));
+                self.hand.clear();
+                self.delivered();
+            }
+            Verdict::Partly {
+                again,
+                rejected,
+                after,
+                ..
+            } => {
+                let mut index = 0;
+                self.hand.retain(|_| {
+                    index += 1;
+                    again.contains(&(index - 1))
+                });
+                let over = had - self.hand.len();
+                self.count(Outcome::Rejected, (*rejected).min(over));
+                self.count(Outcome::Sent, over.saturating_sub(*rejected));
+                self.batch += 1;
+                if self.hand.is_empty() {
+                    self.delivered();
+                } else {
+                    if over > 0 {
+                        self.backoff.reset();
+                    }
+                    self.later(now, *after);
+                }
+            }
+            Verdict::Retry { after, .. } => self.later(now, *after),
+            Verdict::Refused { .. } => {
+                self.count(Outcome::Refused, had);
+                self.hand.clear();
+                self.backoff.reset();
+            }
+            Verdict::TooLarge { .. } if had <= 1 => {
+                self.count(Outcome::TooLarge, had);
+                self.hand.clear();
+                self.delivered();
+            }
+            Verdict::TooLarge { .. } => {
+                self.most = had / 2;
+                for item in self.hand.drain(self.most..).rev() {
+                    self.queue_bytes += item.bytes;
+                    self.queue.push_front(item);
+                }
+                self.batch += 1;
+            }
+        }
+    }
+
+    /// No more records come: what is there goes out without waiting for company or for the end of a delay.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.not_before = None;
+    }
+
+    /// Gives up what was not sent.
+    pub fn drop_all(&mut self) {
+        self.stopping = true;
+        let left = self.hand.len() + self.queue.len();
+        self.count(Outcome::Shutdown, left);
+        self.hand.clear();
+        self.queue.clear();
+        self.queue_bytes = 0;
+    }
+
+    /// Records that wait, those of the batch that is tried included, and their estimated bytes.
+    pub fn waiting(&self) -> (usize, usize) {
+        let hand: usize = self.hand.iter().map(|item| item.bytes).sum();
+        (self.queue.len() + self.hand.len(), self.queue_bytes + hand)
+    }
+
+    /// Records by what became of them.
+    pub fn counted(&self, outcome: Outcome) -> u64 {
+        self.counts[outcome as usize]
+    }
+
+    fn count(&mut self, outcome: Outcome, records: usize) {
+        self.counts[outcome as usize] += records as u64;
+    }
+
+    fn pop(&mut self) -> Option<Item> {
+        let item = self.queue.pop_front()?;
+        self.queue_bytes -= item.bytes;
+        Some(item)
+    }
+
+    fn later(&mut self, now: Instant, after: Option<Duration>) {
+        let delay = self.backoff.next(after);
+        // Nobody waits for the end of a delay when the agent ends.
+        self.not_before = Some(now + delay);
+    }
+
+    /// A batch has left: the next may be larger again.
+    fn delivered(&mut self) {
+        self.backoff.reset();
+        self.most = self.most.saturating_mul(2).min(self.limits.batch_records.max(1));
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let Some(oldest) = self.queue.front() else {
+            return false;
+        };
+        self.stopping
+            || self.queue.len() >= self.most
+            || self.queue_bytes >= self.limits.batch_bytes
+            || now.saturating_duration_since(oldest.since) >= self.limits.batch_wait
+    }
+
+    fn take(&mut self) {
+        self.batch += 1;
+        let mut bytes = 0;
+        while let Some(first) = self.queue.front() {
+            let fits = self.hand.len() < self.most && bytes + first.bytes <= self.limits.batch_bytes;
+            if !fits && !self.hand.is_empty() {
+                break;
+            }
+            bytes += first.bytes;
+            let item = self.pop();
+            self.hand.extend(item);
+        }
+    }
+
+    /// Drops what has waited too long. The batch in hand is the oldest, and changes only between attempts.
+    fn expire(&mut self, now: Instant) {
+        let Some(max_age) = self.limits.max_age else {
+            return;
+        };
+        let old = |item: &Item| now.saturating_duration_since(item.since) > max_age;
+        let had = self.hand.len();
+        self.hand.retain(|item| !old(item));
+        let mut expired = had - self.hand.len();
+        if expired > 0 {
+            self.batch += 1;
+        }
+        while self.queue.front().is_some_and(old) {
+            expired += usize::from(self.pop().is_some());
+        }
+        self.count(Outcome::Expired, expired);
+    }
+}
+
+#[cfg(test)]
+mod tests;

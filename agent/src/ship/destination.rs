@@ -1,0 +1,91 @@
+//! What a destination is to the house.
+//!
+//! Owns: the trait and the verdicts. Refuses: queues, delays and counters, which all destinations share (`courier`).
+
+use crate::store::tables::record::KeptRecord;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Somewhere records are sent to.
+pub trait Destination: Send + Sync + 'static {
+    /// A batch, ready to be sent, as often as it takes.
+    type Payload: Send + Sync + 'static;
+
+    /// Its name: `exporter` label of its metrics, and the section that configures it.
+    fn name(&self) -> &'static str;
+
+    /// Encodes a batch. It is not empty. Must not block.
+    fn encode(&self, records: &[Arc<KeptRecord>]) -> Self::Payload;
+
+    /// Tries once to deliver, and judges the answer. The future is dropped when the time for an attempt is over. It must
+    /// not block the thread: what does has to be handed to `tokio::task::spawn_blocking`.
+    fn send(&self, payload: &Self::Payload) -> impl Future<Output = Verdict> + Send;
+}
+
+/// How an attempt came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The batch was taken.
+    Accepted {
+        /// But for so many of its records, which are lost.
+        rejected: usize,
+        /// Why these were not.
+        reason: Option<String>,
+    },
+    /// A part of the batch is to be tried again.
+    Partly {
+        /// Which records: their indices in the batch.
+        again: Vec<usize>,
+        /// How many of the others were rejected, and are lost.
+        rejected: usize,
+        /// What the destination said.
+        reason: String,
+        /// Not before this time.
+        after: Option<Duration>,
+    },
+    /// The destination can't take it now.
+    Retry {
+        /// Why.
+        reason: String,
+        /// Not before this time, where the destination tells.
+        after: Option<Duration>,
+    },
+    /// The destination will never take it: it is lost.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// Too large, or one of it spoils it: it is tried again in halves. One record alone is lost.
+    TooLarge {
+        /// What the destination said.
+        reason: String,
+    },
+}
+
+impl Verdict {
+    /// All of it was taken.
+    pub const ACCEPTED: Verdict = Verdict::Accepted {
+        rejected: 0,
+        reason: None,
+    };
+
+    /// To be tried again, after the usual delay.
+    pub fn retry(reason: impl Into<String>) -> Verdict {
+        Verdict::Retry {
+            reason: reason.into(),
+            after: None,
+        }
+    }
+
+    /// What went wrong, where something did.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Verdict::Accepted { reason, .. } => reason.as_deref(),
+            Verdict::Partly { reason, .. }
+            | Verdict::Retry { reason, .. }
+            | Verdict::Refused { reason }
+            | Verdict::TooLarge { reason } => Some(reason),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One destination of a running agent: its queue, and the task that empties it.
+//!
+//! Owns: waking, the time limit of an attempt, telling once that a destination fails and once that it works again.
+//! Refuses: deciding (`courier`).
+
+use super::{Courier, Destination, Limits, Next, Outcome, Verdict};
+use crate::clock::unix_ms;
+use crate::export::metrics::lock;
+use crate::store::tables::record::KeptRecord;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// A destination's queue, as whoever fills it and whoever reads its counters see it. All methods take `&self` and may be
+/// called from any thread; none waits.
+#[derive(Debug)]
+pub struct Outlet {
+    name: &'static str,
+    courier: Mutex<Courier>,
+    wake: Notify,
+    failures: AtomicU64,
+    /// Unix time in milliseconds; 0 before the first.
+    delivered_ms: AtomicU64,
+}
+
+impl Outlet {
+    pub(super) fn new(name: &'static str, limits: Limits) -> Outlet {
+        let seed = unix_ms() ^ (u64::from(std::process::id()) << 32) ^ name.len() as u64;
+        Outlet {
+            name,
+            courier: Mutex::new(Courier::new(limits, seed)),
+            wake: Notify::new(),
+            failures: AtomicU64::new(0),
+            delivered_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The destination's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Puts a record into the queue.
+    pub fn offer(&self, record: &Arc<KeptRecord>) {
+        lock(&self.courier).offer(Instant::now(), Arc::clone(record));
+        self.wake.notify_one();
+    }
+
+    /// Records that wait, and their estimated bytes.
+    pub fn waiting(&self) -> (usize, usize) {
+        lock(&self.courier).waiting()
+    }
+
+    /// Records by what became of them.
+    pub fn counted(&self, outcome: Outcome) -> u64 {
+        lock(&self.courier).counted(outcome)
+    }
+
+    /// Attempts that failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// When the destination last took a batch, Unix time in seconds; `None` before the first.
+    pub fn delivered_at(&self) -> Option<f64> {
+        let ms = self.delivered_ms.load(Relaxed);
+        (ms > 0).then_some(ms as f64 / 1000.0)
+    }
+
+    /// No more records come.
+    pub(super) fn stop(&self) {
+        lock(&self.courier).stop();
+        self.wake.notify_one();
+    }
+
+    /// Gives up what is left, and tells how much that was.
+    pub(super) fn drop_all(&self) -> usize {
+        let mut courier = lock(&self.courier);
+        let (left, _) = courier.waiting();
+        courier.drop_all();
+        left
+    }
+}
+
+/// Empties the queue into a destination, until it is stopped and empty. `limit` is the time of one attempt.
+pub(super) async fn deliver<D: Destination>(outlet: Arc<Outlet>, destination: D, limit: Duration) {
+    let mut prepared: Option<(u64, D::Payload)> = None;
+    let mut state = State::new(outlet.name);
+    loop {
+        let next = lock(&outlet.courier).next(Instant::now());
+        match next {
+            Next::Idle => outlet.wake.notified().await,
+            Next::At(at) => {
+                // Over or woken, the courier is asked again.
+                let _ = tokio::time::timeout_at(at.into(), outlet.wake.notified()).await;
+            }
+            Next::Send(batch, records) => {
+                let payload = match prepared.take() {
+                    Some((of, payload)) if of == batch => payload,
+                    _ => destination.encode(&records),
+                };
+                let verdict = tokio::time::timeout(limit, destination.send(&payload))
+                    .await
+                    .unwrap_or_else(|_| {
+                        Verdict::retry(format!("no answer within {} s", limit.as_secs_f64()))
+                    });
+                prepared = matches!(verdict, Verdict::Retry { .. }).then_some((batch, payload));
+                let accepted = matches!(verdict, Verdict::Accepted { .. });
+                if accepted {
+                    outlet.delivered_ms.store(unix_ms(), Relaxed);
+                } else {
+                    outlet.failures.fetch_add(1, Relaxed);
+                }
+                lock(&outlet.courier).done(Instant::now(), &verdict);
+                state.tell(&verdict, records.len());
+            }
+            Next::End => return,
+        }
+    }
+}
+
+/// What was last told of a destination.
+struct State {
+    name: &'static str,
+    failing: bool,
+    losing: bool,
+}
+
+impl State {
+    fn new(name: &'static str) -> State {
+        State {
+            name,
+            failing: false,
+            losing: false,
+        }
+    }
+
+    fn tell(&mut self, verdict: &Verdict, records: usize) {
+        let name = self.name;
+        let reason = verdict.reason().unwrap_or("it did not say why");
+        match verdict {
+            Verdict::Accepted { rejected: 0, .. } => {
+                if self.failing || self.losing {
+                    tracing::info!("{name}: takes records again");
+                }
+                (self.failing, self.losing) = (false, false);
+            }
+            Verdict::Accepted { rejected, .. } => {
+                self.failing = false;
+                if !std::mem::replace(&mut self.losing, true) {
+                    tracing::warn!(
+                        "{name}: rejects {rejected} of {records} records, which are lost: {reason}"
+                    );
+                }
+            }
+            Verdict::Refused { .. } => {
+                if !std::mem::replace(&mut self.losing, true) {
+                    tracing::warn!("{name}: refuses {records} records, which are lost: {reason}");
+                }
+            }
+            Verdict::TooLarge { .. } if records <= 1 => {
+                if !std::mem::replace(&mut self.losing, true) {
+                    tracing::warn!("{name}: a record is too large even alone, and lost: {reason}");
+                }
+            }
+            // Smaller ones follow at once.
+            Verdict::TooLarge { .. } => {}
+            Verdict::Partly { .. } | Verdict::Retry { .. } => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!("{name}: can't deliver, records wait in its queue: {reason}");
+                }
+            }
+        }
+    }
+}
