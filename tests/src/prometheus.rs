@@ -40,6 +40,15 @@ pub struct Sample {
     pub value: f64,
 }
 
+/// One exemplar.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Exemplar {
+    /// Name of the series that it is of, as in `llm_ttft_seconds_bucket`.
+    pub series: String,
+    /// The trace that it points to.
+    pub trace_id: String,
+}
+
 /// One recording or alerting rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -75,6 +84,7 @@ impl Prometheus {
             ))
             // Port 0: the kernel picks a free one and the log tells which.
             .arg("--web.listen-address=127.0.0.1:0")
+            .arg("--enable-feature=exemplar-storage")
             .current_dir(dir.path());
         let log = dir.path().join("log");
         let mut child = Child::spawn("prometheus", command, &log).context(INSTALL_HINT)?;
@@ -125,6 +135,31 @@ impl Prometheus {
     pub fn query(&self, expr: &str) -> Result<Vec<Sample>> {
         let answer = self.api(&format!("/api/v1/query?query={}", percent_encode(expr)))?;
         samples(&answer["data"])
+    }
+
+    /// The exemplars that it has stored of the series of an expression.
+    ///
+    /// # Errors
+    /// What Prometheus says when it refuses the expression.
+    pub fn exemplars(&self, expr: &str) -> Result<Vec<Exemplar>> {
+        // From 1970 to 2286: all that there are.
+        let expr = percent_encode(expr);
+        let answer = self.api(&format!(
+            "/api/v1/query_exemplars?query={expr}&start=0&end=9999999999"
+        ))?;
+        let series = answer["data"].as_array().context("no series in the answer")?;
+        let mut out = Vec::new();
+        for series in series {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            let of = text(&series["seriesLabels"]["__name__"]).context("a series without a name")?;
+            for exemplar in series["exemplars"].as_array().into_iter().flatten() {
+                out.push(Exemplar {
+                    series: of.clone(),
+                    trace_id: text(&exemplar["labels"]["trace_id"]).context("an exemplar without a trace")?,
+                });
+            }
+        }
+        Ok(out)
     }
 
     /// Every loaded rule, as last evaluated.

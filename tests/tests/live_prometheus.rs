@@ -6,16 +6,18 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use infertap_tests::{
-    agent::{Agent, Start},
+    agent::{Agent, BINARY_VARIABLE, Start},
     deployed::evaluate,
     gpu::{Gpu, Gpus, SCRIPT_VARIABLE, Script},
     load::{Load, Plan},
+    prometheus::Prometheus,
     scripted::{Address, ServerProcess},
 };
 use serde_json::json;
 use std::{
     collections::BTreeSet,
     path::Path,
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
@@ -151,4 +153,90 @@ fn prometheus_gets_an_answer_to_every_shipped_query() {
     ] {
         assert!(!firing(quiet), "{quiet} without a cause");
     }
+}
+
+/// Histograms of requests on this server, whose requests have a time to their first token and gaps.
+const WITH_EXEMPLARS: [&str; 6] = [
+    "llm_ttft_seconds_bucket",
+    "llm_tpot_seconds_bucket",
+    "llm_itl_seconds_bucket",
+    "llm_e2e_latency_seconds_bucket",
+    "llm_decode_seconds_bucket",
+    "llm_requests_total",
+];
+
+#[test]
+fn the_exemplars_that_prometheus_stores_are_traces_that_can_be_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ServerProcess::start(
+        Path::new(env!("CARGO_BIN_EXE_scripted-server")),
+        folder.path(),
+        &[],
+    )
+    .unwrap();
+    let pid = server.pid().to_string();
+    let config = folder.path().join("infertap.toml");
+    // One in five is kept as the head; of the cancelled ones and failures few.
+    let store = folder.path().join("store.db");
+    let text = format!(
+        "[store]\npath = {store:?}\n[records]\nhead_rate = 0.2\nunusual_after = 0\nper_minute = 20\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let path = format!("store.path={}", store.display());
+    let arguments = [
+        "--pid",
+        &pid,
+        "--config",
+        config.to_str().unwrap(),
+        "--set",
+        &path,
+    ];
+    let agent = Agent::start(&Start::for_test(folder.path(), &arguments).unwrap()).unwrap();
+    let Address::Tcp(target) = agent.address else {
+        panic!("the agent listens on TCP");
+    };
+    let load = Load {
+        address: server.address.clone(),
+        concurrency: 3,
+        core: None,
+    };
+    let stop = AtomicBool::new(false);
+    let exemplars = thread::scope(|scope| {
+        scope.spawn(|| load.run(plans(), &stop, &|_| {}));
+        let exemplars = Prometheus::start(target).and_then(|prometheus| {
+            prometheus.wait_for_scrapes(4)?;
+            prometheus.exemplars(r#"{__name__=~"llm_.+"}"#)
+        });
+        stop.store(true, Ordering::Relaxed);
+        exemplars
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", agent.log_tail()));
+
+    let series: BTreeSet<&str> = exemplars.iter().map(|exemplar| &*exemplar.series).collect();
+    for name in WITH_EXEMPLARS {
+        assert!(series.contains(name), "{name} has no exemplar; {series:?} have");
+    }
+    let traces: BTreeSet<&str> = exemplars.iter().map(|exemplar| &*exemplar.trace_id).collect();
+    assert!(traces.len() >= 5, "{traces:?}");
+    let ended = agent.metrics().unwrap().sum("llm_requests_total", &[]);
+    // What was handed over last is written within a tenth of a second.
+    assert!(agent.stop(), "the agent ends when told to");
+    for trace in &traces {
+        let shown = Command::new(std::env::var_os(BINARY_VARIABLE).unwrap())
+            .args(["show", trace, "--json", "--config"])
+            .arg(&config)
+            .output()
+            .unwrap();
+        assert!(
+            shown.status.success(),
+            "{trace}: {}",
+            String::from_utf8_lossy(&shown.stderr)
+        );
+        assert!(String::from_utf8_lossy(&shown.stdout).contains(trace));
+    }
+    println!(
+        "{} exemplars of {} traces, {ended} requests",
+        exemplars.len(),
+        traces.len()
+    );
 }

@@ -137,7 +137,6 @@ impl Exporter {
 
     /// Takes observations, in order.
     pub fn apply(&self, observations: &[Observation]) {
-        self.metrics.apply_all(observations);
         self.budgets.apply(observations);
         let mut near_limit = Vec::new();
         let overflow = self.usage.apply(observations, |finished, near| {
@@ -147,7 +146,9 @@ impl Exporter {
             }
         });
         self.metrics.usage_overflow(overflow);
-        self.records.apply(observations, &near_limit, &self.metrics);
+        // Before the metrics: their exemplars point to what was kept.
+        let traces = self.records.apply(observations, &near_limit, &self.metrics);
+        self.metrics.apply_traced(observations, &traces);
         for observation in observations {
             match observation {
                 Observation::Finished(finished) => self.recent.push(&finished.record),

@@ -5,7 +5,7 @@
 
 use super::RecordsConfig;
 use crate::clock::{monotonic_ns, unix_ms};
-use crate::export::metrics::{Metrics, lock};
+use crate::export::metrics::{Metrics, Traces, lock};
 use crate::store::Store;
 use crate::store::tables::record::{Energy, KeptRecord, Retain};
 use infertap_core::Observation;
@@ -60,12 +60,18 @@ impl Records {
         });
     }
 
-    /// Decides on the requests that ended, and keeps those that are worth it.
+    /// Decides on the requests that ended, and keeps those that are worth it; these can be looked up by their traces.
     /// `near_limit` are the ids of those that came near their model's context limit.
-    pub fn apply(&self, observations: &[Observation], near_limit: &[u64], metrics: &Metrics) {
+    pub(crate) fn apply(
+        &self,
+        observations: &[Observation],
+        near_limit: &[u64],
+        metrics: &Metrics,
+    ) -> Traces {
         let Some((active, store)) = self.active() else {
-            return;
+            return Traces::Any;
         };
+        let mut found = Vec::new();
         let mut state = None;
         for observation in observations {
             match observation {
@@ -78,11 +84,14 @@ impl Records {
                     metrics.record_decided(decision);
                     if decision.kept() {
                         let energy_comes = finished.record.energy_j.is_none();
-                        if store.submit(kept(finished, decision.matched.iter())) && energy_comes {
-                            if state.awaited.len() >= AWAITED {
-                                state.awaited.pop_front();
+                        if store.submit(kept(finished, decision.matched.iter())) {
+                            found.push(finished.id);
+                            if energy_comes {
+                                if state.awaited.len() >= AWAITED {
+                                    state.awaited.pop_front();
+                                }
+                                state.awaited.push_back(finished.record.id.clone());
                             }
-                            state.awaited.push_back(finished.record.id.clone());
                         }
                     }
                 }
@@ -99,6 +108,7 @@ impl Records {
                 _ => {}
             }
         }
+        Traces::Of(found)
     }
 
     /// Has old records dropped, once a minute. To be called every few seconds.

@@ -10,6 +10,7 @@ use crate::store::tables::record::{self as table, Found, KeptRecord, Query, Reta
 use crate::store::{Reader, Store};
 use infertap_core::gpu::GpuShare;
 use infertap_core::{Observation, Source, Status};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -58,6 +59,7 @@ fn a_running_agent_keeps_what_the_rules_say_and_counts_it() {
     let end = |id: &str, status| {
         let mut record = record(&labels("e", "m", "s"), status);
         record.id = id.to_owned();
+        record.trace_id = format!("trace of {id}");
         exporter.apply(&[finished(&labels("e", "m", "s"), record)]);
     };
     end("before there is a store", Status::ServerError);
@@ -87,6 +89,14 @@ fn a_running_agent_keeps_what_the_rules_say_and_counts_it() {
     assert_eq!(ids(&found), ["d", "c", "b"]);
     assert_eq!(found.records[2].record.energy_j, Some(12.5));
     assert_eq!(found.records[2].rules, ["server_error"]);
+    // An exemplar is the latest that can be looked up: `e` was capped, `a` not kept at all.
+    let text = exporter.metrics().encode(Format::OpenMetrics).expect("encodes");
+    let traces: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("llm_requests_total") || line.starts_with("llm_ttft"))
+        .filter_map(|line| line.split_once("# {trace_id=\"")?.1.split('"').next())
+        .collect();
+    assert_eq!(traces, BTreeSet::from(["trace of c", "trace of d"]));
     let text = exporter.metrics().encode(Format::Text).expect("encodes");
     let counts: Vec<&str> = text
         .lines()

@@ -29,6 +29,7 @@ mod reference;
 mod running;
 mod series;
 mod store;
+mod traces;
 mod usage;
 mod values;
 
@@ -41,6 +42,7 @@ pub use values::AgentLoss;
 
 pub(crate) use gpu::EngineOnGpu;
 pub(crate) use histogram::lock;
+pub(crate) use traces::Traces;
 
 use events::{EVENT_KINDS, kind_index};
 use families::Families;
@@ -229,6 +231,11 @@ impl Metrics {
 
     /// Takes observations, in order.
     pub fn apply_all(&self, observations: &[Observation]) {
+        self.apply_traced(observations, &Traces::Any);
+    }
+
+    /// As [`Metrics::apply_all`], with only these traces as exemplars.
+    pub(crate) fn apply_traced(&self, observations: &[Observation], traces: &Traces) {
         let mut state = lock(&self.state);
         for observation in observations {
             match observation {
@@ -240,7 +247,7 @@ impl Metrics {
                     ..
                 } => state.tokens(&self.families, labels, *direction, *count),
                 Observation::Finished(finished) => {
-                    let refused = state.finished(&self.families, finished, self.wall_clock);
+                    let refused = state.finished(&self.families, finished, traces, self.wall_clock);
                     self.anomaly(Anomaly::TimeWentBack, refused);
                 }
                 Observation::Anomaly { kind, count } => self.anomaly(*kind, *count),

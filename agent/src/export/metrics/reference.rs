@@ -28,7 +28,8 @@ run the tests of the agent with `UPDATE_EXPECT=1`.
 - Labels come from traffic, so each has a hard cap on its values; see [Label caps](#label-caps). Users, request ids and
   prompts are never labels.
 - In OpenMetrics (`Accept: application/openmetrics-text`) buckets and `llm_requests_total` carry the trace id of their
-  latest request as an exemplar. Prometheus stores them with `--enable-feature=exemplar-storage`.
+  latest request as an exemplar: where records are kept, of the latest whose record was, so that `infertap show` finds it.
+  Prometheus stores them with `--enable-feature=exemplar-storage`.
 - Percentiles: `histogram_quantile(0.95, sum by (le, model) (rate(llm_ttft_seconds_bucket[5m])))`. Mean:
   `rate(…_sum[5m]) / rate(…_count[5m])`.
 ";

@@ -13,6 +13,7 @@ use super::{
     labels::{Capper, OTHER, UNKNOWN, descriptive},
     pressure::{PressureFamilies, PressureSeries},
     running::Running,
+    traces::Traces,
 };
 use infertap_core::{
     EngineInfo, Status,
@@ -168,6 +169,7 @@ impl State {
         &mut self,
         families: &Families,
         finished: &Finished,
+        traces: &Traces,
         wall_clock: fn() -> Option<u64>,
     ) -> u64 {
         let labels = &finished.labels;
@@ -181,18 +183,20 @@ impl State {
         let record = &finished.record;
         let series = &mut self.series[index];
 
-        let trace_id: Arc<str> = record.trace_id.as_str().into();
+        let trace_id = Some(&*record.trace_id)
+            .filter(|trace_id| !trace_id.is_empty() && traces.has(finished.id))
+            .map(Arc::<str>::from);
         let at_ms = wall_clock();
         let exemplar = |value| {
-            (!trace_id.is_empty()).then(|| Exemplar {
-                trace_id: Arc::clone(&trace_id),
+            trace_id.as_ref().map(|trace_id| Exemplar {
+                trace_id: Arc::clone(trace_id),
                 value,
                 at_ms,
             })
         };
         let (requests, latest) = &mut series.requests[status_index(record.status)];
         requests.inc();
-        *latest = exemplar(1.0);
+        *latest = exemplar(1.0).or_else(|| latest.take());
 
         if let Some(count) = record.cached_input_tokens {
             add(
