@@ -1,4 +1,5 @@
-//! The queries that `deploy/` ships: every panel and variable of the dashboard, every rule of the alerts.
+//! The queries that `deploy/` ships: every panel and variable of the dashboard, every rule of the alerts and the long-term
+//! series.
 //!
 //! Owns: finding them and evaluating them against a real Prometheus. Refuses: what their numbers should be.
 
@@ -41,6 +42,11 @@ pub fn dashboard_path() -> PathBuf {
 /// The alert rules' path.
 pub fn alerts_path() -> PathBuf {
     repository().join("deploy/prometheus/infertap-alerts.yml")
+}
+
+/// The path of the rules for series that outlive the raw ones.
+pub fn recording_path() -> PathBuf {
+    repository().join("deploy/prometheus/infertap-recording.yml")
 }
 
 /// Reads one JSON file.
@@ -102,14 +108,14 @@ pub fn dashboard_queries(dashboard: &Value) -> Result<Vec<Query>> {
     Ok(out)
 }
 
-/// Scrapes `target` with a real Prometheus that has the alert rules loaded, then evaluates every query of the
+/// Scrapes `target` with a real Prometheus that has all rules loaded, then evaluates every query of the
 /// dashboard and of the rules.
 ///
 /// # Errors
 /// A query or a rule that Prometheus refuses, or a legend that names a label which the answer has not: all of them are
 /// named. A query without an answer is no error; the caller knows what its target exports.
 pub fn evaluate(target: SocketAddr) -> Result<Vec<Answer>> {
-    let server = Prometheus::start_with_rules(target, &[alerts_path()])?;
+    let server = Prometheus::start_with_rules(target, &[alerts_path(), recording_path()])?;
     // Rates and increases need two points.
     server.wait_for_scrapes(3)?;
     let mut queries = dashboard_queries(&read_json(&dashboard_path())?)?;

@@ -9,7 +9,9 @@ use infertap_core::event::EventKind;
 use infertap_core::gpu::{GpuShare, GpuState, TokenPhase, Uncharged};
 use infertap_core::ledger::{ContextLimit, LimitSource};
 use infertap_core::money::{self, Amount, Charge, ChargeKind};
-use infertap_core::observation::{Anomaly, Finished, Labels, Observation, TokenDirection};
+use infertap_core::observation::{
+    Anomaly, EngineLoad, EngineReport, Finished, Labels, Observation, TokenDirection,
+};
 use infertap_core::pressure::{
     CgroupMemory, CgroupVersion, GpuMemory, MemoryEvents, PressureReport, PressureState, Reason, ReasonKind,
     StallScope, Stalls,
@@ -174,6 +176,7 @@ fn request(status: Status) -> Vec<Observation> {
             seconds: 0.5,
             joules: 20.0,
         }),
+        engine_report(),
         charge(ChargeKind::Output, money::Basis::Tokens),
         charge(ChargeKind::CachedInput, money::Basis::Tokens),
         charge(ChargeKind::Output, money::Basis::Gpu),
@@ -193,6 +196,22 @@ fn request(status: Status) -> Vec<Observation> {
         })),
         pressure(),
     ]
+}
+
+/// An engine whose scheduler tells everything.
+fn engine_report() -> Observation {
+    Observation::Engine(Box::new(EngineReport {
+        engine: labels().engine,
+        model: Some(labels().model),
+        load: Some(EngineLoad {
+            running: 3,
+            waiting: 1,
+            kv_cache_usage: Some(0.5),
+        }),
+        prefix_queried_tokens: 38,
+        prefix_hit_tokens: 16,
+        preemptions: 1,
+    }))
 }
 
 /// An engine that is short of memory, and of which everything is known.
@@ -286,6 +305,19 @@ fn prometheus_answers_every_shipped_query_and_every_panel_shows_something() {
         .map(|a| &a.query)
         .collect();
     assert!(empty.is_empty(), "no answer to {empty:#?}");
+    // Series for the long term answer wherever the metric is exported; these are fed with nothing here.
+    let unfed = [
+        "model_scene:llm_near_context_limit:increase5m",
+        "model_scene_direction:llm_unpriced_tokens:increase5m",
+        "instance_budget_scene:llm_budget_used_ratio:max5m",
+    ];
+    let unanswered: Vec<_> = answers
+        .iter()
+        .filter(|a| a.series == 0 && a.query.origin.contains(':'))
+        .map(|a| a.query.origin.trim_start_matches("rule "))
+        .filter(|name| !unfed.contains(name))
+        .collect();
+    assert!(unanswered.is_empty(), "no answer to {unanswered:#?}");
     let firing = |name: &str| {
         answers
             .iter()

@@ -8,6 +8,7 @@ mod gpus;
 mod live;
 mod monitoring;
 mod packaging;
+mod retention;
 
 use serde_json::Value;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use crate::read_yaml;
 use infertap_tests::deployed::{
-    Query, alerts_path, dashboard_path, dashboard_queries, panels, read_json, repository,
+    Query, alerts_path, dashboard_path, dashboard_queries, panels, read_json, recording_path, repository,
 };
 use infertap_tests::prometheus::promtool;
 use infertap_tests::promql::metric_names;
@@ -11,6 +11,10 @@ use std::collections::BTreeSet;
 
 fn alerts_file() -> Value {
     read_yaml(&alerts_path()).remove(0)
+}
+
+fn recording_file() -> Value {
+    read_yaml(&recording_path()).remove(0)
 }
 
 fn rules(file: &Value) -> Vec<&Value> {
@@ -31,8 +35,10 @@ fn promtool_accepts_the_rules_and_their_cases_pass() {
     let dir = repository().join("deploy/prometheus");
     for args in [
         &["check", "rules", "infertap-alerts.yml"][..],
+        &["check", "rules", "infertap-recording.yml"],
         &["check", "config", "prometheus.yml"],
         &["test", "rules", "infertap-alerts.test.yml"],
+        &["test", "rules", "infertap-recording.test.yml"],
     ] {
         promtool(&dir, args).unwrap_or_else(|e| panic!("{e:#}"));
     }
@@ -106,15 +112,63 @@ fn every_alert_has_a_case_that_fires_and_one_that_does_not() {
 }
 
 #[test]
+fn every_series_for_the_long_term_says_what_it_is_and_has_a_case() {
+    let file = recording_file();
+    let cases = read_yaml(&repository().join("deploy/prometheus/infertap-recording.test.yml")).remove(0);
+    let asked: BTreeSet<String> = cases["tests"]
+        .as_array()
+        .expect("tests")
+        .iter()
+        .flat_map(|case| case["promql_expr_test"].as_array().expect("checks"))
+        .flat_map(|check| metric_names(check["expr"].as_str().expect("an expression")))
+        .collect();
+    for group in file["groups"].as_array().expect("groups") {
+        assert_eq!(group["interval"], "5m", "{}: series at 5 minutes", group["name"]);
+    }
+    let mut seen = BTreeSet::new();
+    for rule in rules(&file) {
+        let name = rule["record"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no record: {rule}"));
+        let expr = rule["expr"].as_str().expect("an expression");
+        assert!(seen.insert(name), "{name} stands twice");
+        assert!(asked.contains(name), "{name} is in no case");
+        let [level, metric, operation] = name.split(':').collect::<Vec<_>>()[..] else {
+            panic!("{name} is not level:metric:operation");
+        };
+        // What the name says about labels, metric and operation is what the expression does.
+        let by = format!(" by ({})", level.replace('_', ", "));
+        assert!(expr.contains(&by), "{name}: no{by} in {expr}");
+        assert!(
+            metric == "infertap_up" || expr.contains(&format!("({metric}")),
+            "{name}: does not read {metric}: {expr}"
+        );
+        let function = match operation {
+            "increase5m" => "(increase(",
+            "avg5m" => "(avg_over_time(",
+            "max5m" => "(max_over_time(",
+            other => panic!("{name}: operation {other}"),
+        };
+        assert!(
+            expr.contains(function) && expr.ends_with("[5m]))"),
+            "{name}: {expr}"
+        );
+    }
+}
+
+#[test]
 fn the_operators_rules_are_the_same_rules() {
-    let operator =
-        read_yaml(&repository().join("deploy/kubernetes/overlays/prometheus-operator/prometheusrule.yaml"))
-            .remove(0);
-    assert_eq!(
-        operator["spec"]["groups"],
-        alerts_file()["groups"],
-        "copy deploy/prometheus/infertap-alerts.yml into prometheusrule.yaml"
-    );
+    let overlay = repository().join("deploy/kubernetes/overlays/prometheus-operator");
+    for (name, file) in [
+        ("prometheusrule.yaml", alerts_file()),
+        ("prometheusrule-recording.yaml", recording_file()),
+    ] {
+        let operator = read_yaml(&overlay.join(name)).remove(0);
+        assert_eq!(
+            operator["spec"]["groups"], file["groups"],
+            "copy the groups of deploy/prometheus into {name}"
+        );
+    }
 }
 
 /// Metrics that Prometheus itself makes.
@@ -145,18 +199,19 @@ fn exported() -> BTreeSet<String> {
 
 #[test]
 fn every_query_reads_metrics_that_exist() {
-    let file = alerts_file();
+    let (alerts, recording) = (alerts_file(), recording_file());
+    let shipped: Vec<&Value> = rules(&alerts).into_iter().chain(rules(&recording)).collect();
     let mut known = exported();
     known.extend(OWN.iter().map(|&name| name.to_owned()));
     known.extend(
-        rules(&file)
+        shipped
             .iter()
             .filter_map(|rule| rule["record"].as_str())
             .map(str::to_owned),
     );
     let mut queries = dashboard_queries(&dashboard()).unwrap_or_else(|e| panic!("{e:#}"));
-    queries.extend(rules(&file).into_iter().map(|rule| Query {
-        origin: format!("rule {}", rule["alert"]),
+    queries.extend(shipped.into_iter().map(|rule| Query {
+        origin: format!("rule {}", rule["alert"].as_str().or(rule["record"].as_str()).expect("a name")),
         expr: rule["expr"].as_str().expect("an expression").to_owned(),
         legend: String::new(),
     }));
