@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::store::tables::budget::{self as table, Forget, Totals};
 use infertap_core::Observation;
 use infertap_core::budget::{Budget, BudgetEvent, BudgetReport, Budgets, Kept, Use};
+use infertap_core::observation::Finished;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -79,8 +80,8 @@ impl Keeper {
         }
     }
 
-    /// Counts what observations tell of use.
-    pub fn apply(&self, observations: &[Observation]) {
+    /// Counts what observations tell of use. Requests that ended when a budget of theirs was used up are told to `over`.
+    pub fn apply(&self, observations: &[Observation], mut over: impl FnMut(&Finished)) {
         if !self.any.load(Ordering::Relaxed) {
             return;
         }
@@ -88,18 +89,26 @@ impl Keeper {
         let mut now = 0;
         for observation in observations {
             let (labels, used) = match observation {
-                Observation::Tokens { labels, count, .. } => (labels, Use::Tokens(*count)),
+                Observation::Tokens { labels, count, .. } => (labels, Some(Use::Tokens(*count))),
                 Observation::Charge(charge) => {
                     let amount = charge.amount.units();
-                    (&charge.labels, Use::Money(charge.currency, charge.basis, amount))
+                    let used = Use::Money(charge.currency, charge.basis, amount);
+                    (&charge.labels, Some(used))
                 }
+                Observation::Finished(finished) => (&finished.labels, None),
                 _ => continue,
             };
             let budgets = budgets.get_or_insert_with(|| {
                 now = unix_now();
                 lock(&self.budgets)
             });
-            budgets.add(now, &labels.scene, &labels.model, used);
+            if let Some(used) = used {
+                budgets.add(now, &labels.scene, &labels.model, used);
+            } else if let Observation::Finished(finished) = observation
+                && budgets.used_up(now, &labels.scene, &labels.model)
+            {
+                over(finished);
+            }
         }
     }
 

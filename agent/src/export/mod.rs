@@ -16,7 +16,7 @@ pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent};
 
 use crate::budget::Keeper;
-use crate::records::Records;
+use crate::records::{Found, Records};
 use crate::sampler::nvml::{GpuView, NvmlState};
 use crate::usage::SharedLedger;
 use gpus::Gpus;
@@ -28,6 +28,7 @@ use infertap_core::{
     observation::EngineLoad,
     prefix::{PrefixBasis, PrefixReport},
     pressure::PressureReport,
+    sampling::Rule,
 };
 use metrics::{MetricsError, lock};
 use serde::Serialize;
@@ -137,17 +138,18 @@ impl Exporter {
 
     /// Takes observations, in order.
     pub fn apply(&self, observations: &[Observation]) {
-        self.budgets.apply(observations);
-        let mut near_limit = Vec::new();
+        let mut found = Found::default();
+        self.budgets
+            .apply(observations, |finished| found.add(finished.id, Rule::OverBudget));
         let overflow = self.usage.apply(observations, |finished, near| {
             self.metrics.near_context_limit(&finished.labels, near);
             if near {
-                near_limit.push(finished.id);
+                found.add(finished.id, Rule::NearContextLimit);
             }
         });
         self.metrics.usage_overflow(overflow);
         // Before the metrics: their exemplars point to what was kept.
-        let traces = self.records.apply(observations, &near_limit, &self.metrics);
+        let traces = self.records.apply(observations, &found, &self.metrics);
         self.metrics.apply_traced(observations, &traces);
         for observation in observations {
             match observation {

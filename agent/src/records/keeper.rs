@@ -11,7 +11,7 @@ use crate::store::tables::record::{Energy, KeptRecord, Retain};
 use infertap_core::Observation;
 use infertap_core::gpu::GpuShare;
 use infertap_core::observation::Finished;
-use infertap_core::sampling::{Rule, Sampler};
+use infertap_core::sampling::{Rule, Rules, Sampler};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -44,6 +44,22 @@ struct State {
     retained: Option<Instant>,
 }
 
+/// Rules that requests of one batch of observations match, by what others know of them.
+#[derive(Debug, Default)]
+pub(crate) struct Found(Vec<(u64, Rule)>);
+
+impl Found {
+    /// The request of this [`Finished::id`] matches it.
+    pub(crate) fn add(&mut self, id: u64, rule: Rule) {
+        self.0.push((id, rule));
+    }
+
+    fn of(&self, id: u64) -> Rules {
+        let of = self.0.iter().filter(|(of, _)| *of == id);
+        of.map(|(_, rule)| *rule).collect()
+    }
+}
+
 impl Records {
     /// Keeps records in this store from here on. Once.
     pub fn keep_in(&self, store: &Arc<Store>, config: &RecordsConfig, metrics: &Metrics) {
@@ -61,31 +77,25 @@ impl Records {
     }
 
     /// Decides on the requests that ended, and keeps those that are worth it; these can be looked up by their traces.
-    /// `near_limit` are the ids of those that came near their model's context limit.
-    pub(crate) fn apply(
-        &self,
-        observations: &[Observation],
-        near_limit: &[u64],
-        metrics: &Metrics,
-    ) -> Traces {
+    /// `found` are the rules that others found requests to match.
+    pub(crate) fn apply(&self, observations: &[Observation], found: &Found, metrics: &Metrics) -> Traces {
         let Some((active, store)) = self.active() else {
             return Traces::Any;
         };
-        let mut found = Vec::new();
+        let mut traces = Vec::new();
         let mut state = None;
         for observation in observations {
             match observation {
                 Observation::Finished(finished) => {
                     let state = state.get_or_insert_with(|| lock(&active.state));
-                    let decision =
-                        state
-                            .sampler
-                            .decide(monotonic_ns(), finished, near_limit.contains(&finished.id));
+                    let decision = state
+                        .sampler
+                        .decide(monotonic_ns(), finished, found.of(finished.id));
                     metrics.record_decided(decision);
                     if decision.kept() {
                         let energy_comes = finished.record.energy_j.is_none();
                         if store.submit(kept(finished, decision.matched.iter())) {
-                            found.push(finished.id);
+                            traces.push(finished.id);
                             if energy_comes {
                                 if state.awaited.len() >= AWAITED {
                                     state.awaited.pop_front();
@@ -108,7 +118,7 @@ impl Records {
                 _ => {}
             }
         }
-        Traces::Of(found)
+        Traces::Of(traces)
     }
 
     /// Has old records dropped, once a minute. To be called every few seconds.

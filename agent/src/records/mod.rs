@@ -4,6 +4,8 @@
 
 mod command;
 mod config;
+#[cfg(test)]
+mod found_tests;
 mod keeper;
 mod show;
 #[cfg(test)]
@@ -11,5 +13,6 @@ mod tests;
 
 pub use command::requests_command;
 pub use config::RecordsConfig;
+pub(crate) use keeper::Found;
 pub use keeper::Records;
 pub use show::show_command;

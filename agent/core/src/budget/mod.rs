@@ -126,6 +126,16 @@ impl Budgets {
         }
     }
 
+    /// A budget that covers a scene and model is used up at `now` (Unix seconds).
+    pub fn used_up(&mut self, now: i64, scene: &Arc<str>, model: &Arc<str>) -> bool {
+        let covering = self.covering(scene, model);
+        covering.iter().any(|index| {
+            let tracked = &mut self.all[*index];
+            tracked.advance(now);
+            tracked.used() >= tracked.budget.limit
+        })
+    }
+
     fn covering(&mut self, scene: &Arc<str>, model: &Arc<str>) -> Arc<[usize]> {
         if let Some(((last_scene, last_model), indices)) = &self.last
             && last_scene == scene

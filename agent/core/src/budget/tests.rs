@@ -93,6 +93,22 @@ fn a_use_counts_wherever_it_is_covered() {
 }
 
 #[test]
+fn a_budget_is_used_up_for_those_that_it_covers_until_its_period_ends() {
+    let mut budgets = of(&[TEXT], &[], MONDAY);
+    let up = |budgets: &mut Budgets, now, scene: &str| budgets.used_up(now, &scene.into(), &"m".into());
+    budgets.add(MONDAY, &"search".into(), &"m".into(), Use::Tokens(99));
+    assert!(!up(&mut budgets, MONDAY, "search"));
+    budgets.add(MONDAY, &"search".into(), &"m".into(), Use::Tokens(1));
+    assert!(up(&mut budgets, MONDAY, "search"));
+    assert!(
+        up(&mut budgets, MONDAY, "search in mail"),
+        "a budget is one for all that it covers"
+    );
+    assert!(!up(&mut budgets, MONDAY, "chat"));
+    assert!(!up(&mut budgets, MONDAY + DAY, "search"), "another day");
+}
+
+#[test]
 fn thresholds_are_told_once_a_period() {
     let mut budgets = of(&[TEXT], &[], MONDAY);
     assert_eq!(tokens(&mut budgets, MONDAY, 79), [0.0; 0]);

@@ -84,13 +84,11 @@ impl Sampler {
         }
     }
 
-    /// Decides on a request that has ended, and is known to have come near its model's context limit or not. `now` does not go
-    /// back.
-    pub fn decide(&mut self, now: Nanos, finished: &Finished, near_limit: bool) -> Decision {
+    /// Decides on a request that has ended. `found` are rules of which others know that it matches them, as they depend on more
+    /// than the request: [`Rule::NearContextLimit`], [`Rule::OverBudget`]. `now` does not go back.
+    pub fn decide(&mut self, now: Nanos, finished: &Finished, found: Rules) -> Decision {
         let mut matched = self.match_rules(now, finished);
-        if near_limit {
-            matched.insert(Rule::NearContextLimit);
-        }
+        found.iter().for_each(|rule| matched.insert(rule));
         if matched.is_empty() && sampled(&finished.record.trace_id, self.config.head_rate) {
             matched.insert(Rule::Head);
         }

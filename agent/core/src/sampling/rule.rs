@@ -23,6 +23,8 @@ pub enum Rule {
     Cancelled,
     /// It came near its model's context limit.
     NearContextLimit,
+    /// A budget of its scene was used up when it ended.
+    OverBudget,
     /// It stood still for the prompts of others.
     Interference,
     /// None of these: one of the share that is kept to compare with.
@@ -31,7 +33,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in declaration order.
-    pub const ALL: [Rule; 10] = [
+    pub const ALL: [Rule; 11] = [
         Rule::SlowTtft,
         Rule::SlowItl,
         Rule::SlowE2e,
@@ -40,6 +42,7 @@ impl Rule {
         Rule::Timeout,
         Rule::Cancelled,
         Rule::NearContextLimit,
+        Rule::OverBudget,
         Rule::Interference,
         Rule::Head,
     ];
@@ -55,6 +58,7 @@ impl Rule {
             Rule::Timeout => "timeout",
             Rule::Cancelled => "cancelled",
             Rule::NearContextLimit => "near_context_limit",
+            Rule::OverBudget => "over_budget",
             Rule::Interference => "interference",
             Rule::Head => "head",
         }

@@ -117,13 +117,17 @@ fn each_rule_matches_what_it_is_for() {
             &[],
         ),
     ];
-    let near = Sampler::new(limits()).decide(0, &ok(1), true);
+    let near = Sampler::new(limits()).decide(0, &ok(1), Rules::from_iter([Rule::NearContextLimit]));
     assert_eq!(
         (names(near.matched), near.kept()),
         (vec!["near_context_limit"], true)
     );
+    // Beside what the request itself tells.
+    let both = request(1, "ok", 5.0, 10.0);
+    let over = Sampler::new(limits()).decide(0, &both, Rules::from_iter([Rule::OverBudget]));
+    assert_eq!(names(over.matched), ["slow_ttft", "over_budget"]);
     for (index, (finished, expected)) in cases.iter().enumerate() {
-        let decision = Sampler::new(limits()).decide(0, finished, false);
+        let decision = Sampler::new(limits()).decide(0, finished, Rules::default());
         assert_eq!(names(decision.matched), *expected, "case {index}");
         assert_eq!(decision.kept(), !expected.is_empty(), "case {index}");
     }
@@ -149,7 +153,7 @@ fn slow_and_failed_and_the_head_are_kept_and_nothing_else() {
         };
         let status = if failed { "server_error" } else { "ok" };
         let finished = request(n, status, ttft, ttft + 1.0);
-        let decision = sampler.decide(n * SECOND / 50, &finished, false);
+        let decision = sampler.decide(n * SECOND / 50, &finished, Rules::default());
         for rule in decision.matched.iter() {
             *kept.entry(rule.as_str()).or_default() += 1;
         }
@@ -184,7 +188,7 @@ fn in_an_outage_no_minute_keeps_more_than_the_cap() {
     // Two hundred failures a second for five minutes; then all is well.
     for n in 0..60_000 {
         let now = n * SECOND / 200;
-        let decision = sampler.decide(now, &request(n, "server_error", 0.1, 0.1), false);
+        let decision = sampler.decide(now, &request(n, "server_error", 0.1, 0.1), Rules::default());
         assert_eq!(names(decision.matched), ["server_error"]);
         assert_eq!(decision.kept(), decision.capped.is_empty());
         if decision.kept() {
@@ -196,19 +200,19 @@ fn in_an_outage_no_minute_keeps_more_than_the_cap() {
         assert!(window[CAP] - window[0] >= 60 * SECOND, "{window:?}");
     }
     // Other rules have allowances of their own.
-    let decision = sampler.decide(300 * SECOND, &ok(1), false);
+    let decision = sampler.decide(300 * SECOND, &ok(1), Rules::default());
     assert_eq!((names(decision.matched), decision.kept()), (vec!["head"], true));
     let slow = request(2, "server_error", 9.0, 9.0);
     let mut last = Decision::default();
     for _ in 0..CAP + 1 {
-        last = sampler.decide(300 * SECOND, &slow, false);
+        last = sampler.decide(300 * SECOND, &slow, Rules::default());
     }
     assert!(!last.kept(), "both are used up");
     let nothing = SamplingConfig {
         per_minute: 0,
         ..limits()
     };
-    assert!(!Sampler::new(nothing).decide(0, &slow, false).kept());
+    assert!(!Sampler::new(nothing).decide(0, &slow, Rules::default()).kept());
 }
 
 #[test]
@@ -220,7 +224,7 @@ fn above_the_running_p99_of_its_model_and_scene_is_slow() {
     let mut slow = |n: u64, scene: &str, ttft: f64| {
         let mut finished = request(n, "ok", ttft, 1.0);
         finished.labels.scene = scene.into();
-        let decision = sampler.decide(n * SECOND, &finished, false);
+        let decision = sampler.decide(n * SECOND, &finished, Rules::default());
         decision.matched.contains(Rule::SlowTtft)
     };
     let usually = |n: u64| 0.1 + 0.1 * random(n);
@@ -248,12 +252,12 @@ fn what_failed_does_not_make_slowness_usual() {
     };
     let mut sampler = Sampler::new(config);
     for n in 0..1000 {
-        sampler.decide(n, &request(n, "server_error", 4.0, 4.0), false);
+        sampler.decide(n, &request(n, "server_error", 4.0, 4.0), Rules::default());
         if n % 2 == 0 {
-            sampler.decide(n, &ok(n), false);
+            sampler.decide(n, &ok(n), Rules::default());
         }
     }
-    let decision = sampler.decide(1000, &request(1, "ok", 1.0, 3.0), false);
+    let decision = sampler.decide(1000, &request(1, "ok", 1.0, 3.0), Rules::default());
     assert_eq!(names(decision.matched), ["slow_ttft", "slow_e2e"]);
 }
 
@@ -263,9 +267,9 @@ fn groups_are_bounded_and_the_least_recent_makes_room() {
     for n in 0..1000_u64 {
         let mut finished = ok(n);
         finished.labels.model = format!("model {n}").into();
-        sampler.decide(n, &finished, false);
+        sampler.decide(n, &finished, Rules::default());
         finished.labels.model = "always".into();
-        sampler.decide(n, &finished, false);
+        sampler.decide(n, &finished, Rules::default());
     }
     assert_eq!(sampler.usual.len(), 256);
 }

@@ -89,7 +89,7 @@ pub(crate) fn finished(labels: &Labels, record: RequestRecord) -> Observation {
     }))
 }
 
-fn tokens(labels: &Labels, direction: TokenDirection, count: u64) -> Observation {
+pub(crate) fn tokens(labels: &Labels, direction: TokenDirection, count: u64) -> Observation {
     Observation::Tokens {
         request: 1,
         labels: labels.clone(),
