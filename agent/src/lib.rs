@@ -5,6 +5,7 @@ pub mod budget;
 pub mod cli;
 mod clock;
 pub mod config;
+pub mod content;
 pub mod count;
 pub mod discover;
 pub mod doctor;

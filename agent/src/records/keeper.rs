@@ -150,5 +150,6 @@ fn kept(finished: &Finished, rules: impl Iterator<Item = Rule>) -> KeptRecord {
         rules: rules.map(|rule| rule.as_str().to_owned()).collect(),
         token_gaps_from_ns: finished.gaps_from,
         token_gaps: finished.gaps.clone(),
+        content: None,
     }
 }

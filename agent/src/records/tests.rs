@@ -32,6 +32,7 @@ fn kept(id: &str, status: Status, rules: &[&str], ended_unix_ms: i64) -> KeptRec
         rules: rules.iter().map(|&rule| rule.to_owned()).collect(),
         token_gaps_from_ns: Some(1_250_000_000),
         token_gaps: vec![(0.05, 3), (0.1, 1), (0.05, 1)],
+        content: None,
     }
 }
 

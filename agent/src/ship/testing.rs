@@ -15,5 +15,6 @@ pub(crate) fn kept(id: &str) -> KeptRecord {
         rules: vec!["slow_ttft".to_owned()],
         token_gaps_from_ns: None,
         token_gaps: Vec::new(),
+        content: None,
     }
 }

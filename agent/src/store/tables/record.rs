@@ -2,6 +2,7 @@
 //!
 //! Owns: this table, and how long rows stay. Refuses: which requests these are (the core's `sampling`).
 
+use crate::content::KeptContent;
 use crate::store::{Migration, Write};
 use infertap_core::{Nanos, RequestRecord};
 use rusqlite::{Connection, Row, params};
@@ -48,6 +49,9 @@ pub struct KeptRecord {
     /// Gaps between tokens: seconds, and how many tokens share them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_gaps: Vec<(f64, u32)>,
+    /// What it and its answer said, where that is to be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<KeptContent>,
 }
 
 impl KeptRecord {
@@ -184,7 +188,7 @@ pub struct Found {
 
 const COLUMNS: &str = "SELECT body, energy FROM request_record";
 
-/// The newest records that are asked for, without the gaps between their tokens.
+/// The newest records that are asked for, without the gaps between their tokens and without content.
 ///
 /// # Errors
 /// The file can't be read.
@@ -207,6 +211,7 @@ pub fn newest(db: &Connection, query: &Query) -> rusqlite::Result<Found> {
     let mut found = collect(rows.query_map(asked, read)?)?;
     for record in &mut found.records {
         record.token_gaps.clear();
+        record.content = None;
     }
     Ok(found)
 }

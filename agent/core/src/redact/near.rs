@@ -1,0 +1,79 @@
+//! What stands beside a place in a text.
+//!
+//! Owns: boundaries of numbers and names, and words close before a place. Refuses: looking further than some dozens of bytes.
+
+use regex::Regex;
+
+/// Bytes before a place in which a word makes a number likely to be what the word says.
+const BEFORE: usize = 48;
+
+/// A text, and looks around places in it.
+#[derive(Clone, Copy)]
+pub(super) struct Near<'a> {
+    text: &'a str,
+}
+
+impl<'a> Near<'a> {
+    pub(super) fn new(text: &'a str) -> Near<'a> {
+        Near { text }
+    }
+
+    pub(super) fn text(self) -> &'a str {
+        self.text
+    }
+
+    pub(super) fn get(self, start: usize, end: usize) -> &'a str {
+        self.text.get(start..end).unwrap_or_default()
+    }
+
+    /// The byte before a place.
+    pub(super) fn before(self, at: usize) -> Option<u8> {
+        self.text.as_bytes().get(at.checked_sub(1)?).copied()
+    }
+
+    /// The byte at a place.
+    pub(super) fn at(self, at: usize) -> Option<u8> {
+        self.text.as_bytes().get(at).copied()
+    }
+
+    /// No ASCII letter, digit or underscore goes on before `start` or from `end` on.
+    pub(super) fn is_word(self, start: usize, end: usize) -> bool {
+        let inner = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        !inner(self.before(start)) && !inner(self.at(end))
+    }
+
+    /// As [`Near::is_word`], and what is there is not a part of a longer number: no sign or point ties it to more digits.
+    pub(super) fn is_number(self, start: usize, end: usize) -> bool {
+        let ties = |byte: Option<u8>| matches!(byte, Some(b'.' | b',' | b'-' | b'/' | b':' | b'+' | b'_'));
+        let digit = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_digit());
+        let before = ties(self.before(start)) && start >= 2 && digit(self.before(start - 1));
+        let after = ties(self.at(end)) && digit(self.at(end + 1));
+        self.is_word(start, end) && !before && !after
+    }
+
+    /// A word that the expression knows stands in the line before this place, close to it.
+    pub(super) fn follows(self, at: usize, word: &Regex) -> bool {
+        let mut from = at.saturating_sub(BEFORE);
+        while !self.text.is_char_boundary(from) {
+            from += 1;
+        }
+        let before = self.get(from, at);
+        let line = before.rsplit_once('\n').map_or(before, |(_, line)| line);
+        word.is_match(line)
+    }
+}
+
+/// Digits of a text that has other things between them.
+pub(super) fn digits(text: &str) -> impl Iterator<Item = u32> + Clone {
+    text.bytes()
+        .filter(u8::is_ascii_digit)
+        .map(|byte| u32::from(byte - b'0'))
+}
+
+/// An expression of this program's own, of which the tests compile every one.
+pub(super) fn regex(pattern: &str) -> Regex {
+    regex::RegexBuilder::new(pattern)
+        .size_limit(32 << 20)
+        .build()
+        .unwrap_or_else(|error| unreachable!("{pattern}: {error}"))
+}

@@ -1,0 +1,133 @@
+//! A text as detectors read it: escapes undone, full-width characters, odd spaces and dashes as ASCII has them.
+//!
+//! Owns: the mapping back to the original. Refuses: changing what is kept: only where something is found comes from here.
+//!
+//! Prompts hold JSON, code and logs, in which a line end is `\n`, an `@` may be `\u0040` and a slash `\/`, once or several
+//! times over; and people write １３８ or put a soft hyphen into a number.
+
+use std::borrow::Cow;
+
+/// The text and, where it differs from the original, where each of its bytes came from.
+pub(super) struct Plain<'a> {
+    text: Cow<'a, str>,
+    /// For each byte of `text`, and for its end: where what it stands for begins in the original. Empty: they are the same.
+    from: Vec<u32>,
+}
+
+impl<'a> Plain<'a> {
+    pub(super) fn of(original: &'a str) -> Plain<'a> {
+        let same = Plain {
+            text: Cow::Borrowed(original),
+            from: Vec::new(),
+        };
+        if u32::try_from(original.len()).is_err() || !original.chars().any(is_odd) {
+            return same;
+        }
+        let mut text = String::with_capacity(original.len());
+        let mut from: Vec<u32> = Vec::with_capacity(original.len() + 1);
+        let mut at = 0;
+        let mut rest = original;
+        while let Some(first) = rest.chars().next() {
+            let (stands_for, len) = match first {
+                '\\' => escape(rest.as_bytes()).unwrap_or((Some('\\'), 1)),
+                other => (folded(other), other.len_utf8()),
+            };
+            if let Some(char) = stands_for {
+                text.push(char);
+                from.resize(text.len(), at as u32);
+            }
+            at += len;
+            rest = original.get(at..).unwrap_or_default();
+        }
+        from.push(at as u32);
+        Plain {
+            text: Cow::Owned(text),
+            from,
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Where bytes from `start` to `end` are in the original.
+    pub(super) fn original(&self, start: usize, end: usize) -> (usize, usize) {
+        if self.from.is_empty() {
+            return (start, end);
+        }
+        let at = |index: usize| self.from.get(index).map_or(0, |from| *from as usize);
+        (at(start), at(end))
+    }
+}
+
+fn is_odd(char: char) -> bool {
+    char == '\\' || folded(char) != Some(char)
+}
+
+/// The character that detectors know; `None`: it is not seen at all.
+fn folded(char: char) -> Option<char> {
+    Some(match char {
+        ..='\u{9f}' => char,
+        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' => return None,
+        '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
+        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe63}' => '-',
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(char) - 0xfee0).unwrap_or(char),
+        other => other,
+    })
+}
+
+/// What a run of backslashes and what follows stands for, and its length; `None`: it is no escape.
+fn escape(bytes: &[u8]) -> Option<(Option<char>, usize)> {
+    /// Deeper than anybody nests JSON in JSON.
+    const DEEPEST: usize = 16;
+    let slashes = bytes
+        .iter()
+        .take(DEEPEST)
+        .take_while(|&&byte| byte == b'\\')
+        .count();
+    let char = match bytes.get(slashes)? {
+        b'n' | b'r' => '\n',
+        b't' => ' ',
+        b'/' => '/',
+        b'"' => '"',
+        b'u' => {
+            let digits = bytes.get(slashes + 1..slashes + 5)?;
+            let code = digits.iter().try_fold(0, |code, digit| {
+                Some(code * 16 + char::from(*digit).to_digit(16)?)
+            })?;
+            // Halves of a pair stand for nothing that is looked for.
+            let char = char::from_u32(code).map_or(Some('\u{fffd}'), folded);
+            return Some((char, slashes + 5));
+        }
+        _ => return None,
+    };
+    Some((Some(char), slashes + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_as_it_is_meant() {
+        for (original, expected) in [
+            ("plain, 中文", "plain, 中文"),
+            (r"a\nb\\nc\tA", "a\nb\nc A"),
+            (r"alice\u0040example.com", "alice@example.com"),
+            (r"x\u4e2d\/y\q", r"x中/y\q"),
+            ("１３８\u{200b}００", "13800"),
+            ("4111\u{a0}1111–1111", "4111 1111-1111"),
+            (r"\ud83d\ude00 \u12", "\u{fffd}\u{fffd} \\u12"),
+        ] {
+            let plain = Plain::of(original);
+            assert_eq!(plain.text(), expected, "{original}");
+            let (start, end) = plain.original(0, plain.text().len());
+            assert_eq!((start, end), (0, original.len()), "{original}");
+        }
+        let original = r"to \u0061\u0040b.com\n";
+        let plain = Plain::of(original);
+        let at = plain.text().find("a@b.com").expect("there");
+        let (start, end) = plain.original(at, at + "a@b.com".len());
+        assert_eq!(&original[start..end], r"\u0061\u0040b.com");
+    }
+}
