@@ -7,7 +7,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Somewhere records are sent to.
+/// Somewhere records are sent to. One that speaks HTTP implements [`HttpDestination`](super::HttpDestination) instead,
+/// and is sent to by the house.
 pub trait Destination: Send + Sync + 'static {
     /// A batch, ready to be sent, as often as it takes.
     type Payload: Send + Sync + 'static;

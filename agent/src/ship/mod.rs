@@ -4,16 +4,23 @@
 //! Refuses: what a record is and which are kept (`records`). A destination that hangs or is down for an hour costs the
 //! agent its queue and nothing else: whoever offers a record never waits.
 //!
-//! A new destination is a file that implements [`Destination`], its section in the configuration,
-//! and a line where the agent starts them (`run`).
+//! A new destination is a file that implements [`HttpDestination`] or [`Destination`], its section in the configuration
+//! ([`destination_section!`](crate::destination_section)), and a line where the agent starts them (`run`).
 
+mod answer;
 mod backoff;
 mod courier;
 mod destination;
+mod http;
+mod link;
 mod outlet;
+mod tls;
 
+pub use answer::HttpAnswer;
 pub use courier::{Courier, Limits, Next, Outcome};
 pub use destination::{Destination, Verdict};
+pub use http::{Http, HttpDestination, HttpRequest, Prepared};
+pub use link::LinkConfig;
 pub use outlet::Outlet;
 
 use crate::export::metrics::lock;

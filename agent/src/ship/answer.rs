@@ -1,0 +1,162 @@
+//! What an HTTP destination answered.
+//!
+//! Owns: the answer, what its status means by the protocols' common rules, `Retry-After`, and how it is told to people.
+//! Refuses: what a body means (the destination's).
+
+use super::Verdict;
+use jiff::fmt::rfc2822;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use std::time::Duration;
+
+/// Characters of a body that are told.
+const TOLD: usize = 200;
+/// A secret shorter than this is a part of words.
+const SHORTEST: usize = 4;
+
+/// The answer to an [`HttpRequest`](super::HttpRequest).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HttpAnswer {
+    /// Status code.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Body, up to a limit; secrets of the request are blanked in it.
+    pub body: Vec<u8>,
+}
+
+impl HttpAnswer {
+    /// What the status alone means: 2xx is taken, 413 too large, 408, 429, 502, 503 and 504 to be tried again, all else
+    /// refused.
+    pub fn verdict(&self) -> Verdict {
+        let reason = self.told();
+        match self.status {
+            200..=299 => Verdict::ACCEPTED,
+            413 => Verdict::TooLarge { reason },
+            408 | 429 | 502 | 503 | 504 => self.retry(),
+            _ => Verdict::Refused { reason },
+        }
+    }
+
+    /// To be tried again, not before the answer says.
+    pub fn retry(&self) -> Verdict {
+        Verdict::Retry {
+            reason: self.told(),
+            after: self.retry_after(),
+        }
+    }
+
+    /// `Retry-After`, in seconds or as a date, which is taken by the answer's own clock.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let text = |name| self.headers.get(name)?.to_str().ok().map(str::trim);
+        let asked = text(RETRY_AFTER)?;
+        if let Ok(seconds) = asked.parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let at = rfc2822::parse(asked).ok()?.timestamp();
+        let now = rfc2822::parse(text(DATE)?).ok()?.timestamp();
+        Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
+    }
+
+    /// Status and the beginning of the body, for a log.
+    pub fn told(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body[..self.body.len().min(4 * TOLD)]);
+        let clean: String = text
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(TOLD)
+            .collect();
+        match clean.trim() {
+            "" => format!("HTTP {}", self.status),
+            text => format!("HTTP {}: {text}", self.status),
+        }
+    }
+
+    /// Blanks the secrets of the request in the body: a destination may repeat what it refuses.
+    pub(super) fn forget(&mut self, request: &HeaderMap) {
+        for value in request.values().filter(|value| value.is_sensitive()) {
+            let whole = value.as_bytes();
+            let secret = whole
+                .iter()
+                .position(|byte| *byte == b' ')
+                .map_or(whole, |at| &whole[at + 1..]);
+            for secret in [whole, secret] {
+                while let Some(at) =
+                    memchr::memmem::find(&self.body, secret).filter(|_| secret.len() >= SHORTEST)
+                {
+                    self.body.splice(at..at + secret.len(), *b"*");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqwest::header::HeaderValue;
+
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> HttpAnswer {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")));
+        HttpAnswer {
+            status,
+            headers: headers.collect(),
+            body: body.as_bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn statuses_and_delays_are_read() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (headers, after) in [
+            (&[("retry-after", " 120 ")][..], seconds(120)),
+            (
+                &[
+                    ("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT"),
+                    ("date", "Wed, 21 Oct 2026 07:27:10 GMT"),
+                ],
+                seconds(50),
+            ),
+            (
+                &[
+                    ("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT"),
+                    ("date", "Wed, 21 Oct 2026 08:00:00 GMT"),
+                ],
+                seconds(0),
+            ),
+            (&[("retry-after", "soon")], None),
+            (&[("retry-after", "-1")], None),
+            (&[], None),
+        ] {
+            assert_eq!(answer(503, headers, "").retry_after(), after, "{headers:?}");
+        }
+        let verdict = |status| answer(status, &[], "").verdict();
+        assert!(
+            [200, 202, 204]
+                .iter()
+                .all(|&status| verdict(status) == Verdict::ACCEPTED)
+        );
+        for status in [408, 429, 502, 503, 504] {
+            assert!(matches!(verdict(status), Verdict::Retry { .. }), "{status}");
+        }
+        for status in [302, 400, 401, 404, 415, 500, 501] {
+            assert!(matches!(verdict(status), Verdict::Refused { .. }), "{status}");
+        }
+        assert!(matches!(verdict(413), Verdict::TooLarge { .. }));
+    }
+
+    #[test]
+    fn what_is_told_is_short_clean_and_without_secrets() {
+        let mut secret = HeaderValue::from_static("Bearer s3cret");
+        secret.set_sensitive(true);
+        let request = HeaderMap::from_iter([(reqwest::header::AUTHORIZATION, secret)]);
+        let mut told = answer(401, &[], "no:\n\u{1b}[31m s3cret, Bearer s3cret is old");
+        told.forget(&request);
+        assert_eq!(told.told(), "HTTP 401: no:  [31m *, * is old");
+        assert_eq!(
+            answer(500, &[], &"é".repeat(10_000)).told().chars().count(),
+            10 + TOLD
+        );
+    }
+}

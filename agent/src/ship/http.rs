@@ -1,0 +1,322 @@
+//! Destinations that speak HTTP.
+//!
+//! Owns: what such a destination has to say (the trait), sending by one client each, credentials and certificates that
+//! are rotated, compression, bounds of an answer. Refuses: redirects, which would carry credentials elsewhere; proxies from
+//! the environment; and secrets in what is logged, whoever repeats them.
+
+use super::answer::HttpAnswer;
+use super::link::endpoint;
+use super::tls::{self, Stamp};
+use super::{Destination, LinkConfig, Verdict};
+use crate::export::metrics::lock;
+use crate::store::tables::record::KeptRecord;
+use bytes::Bytes;
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, Url};
+use std::error::Error as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Bytes of an answer that are read.
+const ANSWER_LIMIT: usize = 4 << 20;
+/// How long a connection that nobody uses is kept.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// A request, but for what all requests to a destination have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpRequest {
+    /// Method.
+    pub method: Method,
+    /// Path behind the endpoint's, with a query where there is one: `/v1/traces`.
+    pub path: String,
+    /// Content type.
+    pub content_type: &'static str,
+    /// More headers.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Body, not compressed.
+    pub body: Vec<u8>,
+}
+
+/// A destination that speaks HTTP: sent to by the house, when it is wrapped in [`Http`].
+pub trait HttpDestination: Send + Sync + 'static {
+    /// As [`Destination::name`].
+    fn name(&self) -> &'static str;
+
+    /// As [`Destination::encode`].
+    fn encode(&self, records: &[Arc<KeptRecord>]) -> HttpRequest;
+
+    /// What an answer means for a batch of so many records.
+    fn judge(&self, records: usize, answer: &HttpAnswer) -> Verdict {
+        let _ = records;
+        answer.verdict()
+    }
+
+    /// What has to be sent once, before the first batch.
+    fn setup(&self) -> Option<HttpRequest> {
+        None
+    }
+
+    /// What the answer to that means: batches follow once it is [`Verdict::Accepted`]. [`Verdict::Refused`] is tried again
+    /// like [`Verdict::Retry`]: no record is lost for it.
+    fn judge_setup(&self, answer: &HttpAnswer) -> Verdict {
+        answer.verdict()
+    }
+}
+
+/// The house's way of sending to an [`HttpDestination`].
+pub struct Http<D> {
+    destination: D,
+    link: Arc<LinkConfig>,
+    endpoint: Url,
+    client: Arc<Mutex<Option<(Stamp, Client)>>>,
+    is_set_up: AtomicBool,
+}
+
+impl<D> std::fmt::Debug for Http<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http")
+            .field("endpoint", &self.endpoint.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A batch of an [`HttpDestination`], ready to be sent.
+#[derive(Debug)]
+pub struct Prepared {
+    request: HttpRequest,
+    body: Bytes,
+    compressed: bool,
+    records: usize,
+}
+
+impl<D: HttpDestination> Http<D> {
+    /// Nothing is opened or read yet.
+    ///
+    /// # Errors
+    /// The endpoint is no URL that can be used.
+    pub fn new(destination: D, link: &LinkConfig) -> Result<Http<D>, String> {
+        Ok(Http {
+            endpoint: endpoint(&link.endpoint)?,
+            link: Arc::new(link.clone()),
+            destination,
+            client: Arc::default(),
+            is_set_up: AtomicBool::new(false),
+        })
+    }
+
+    fn prepare(&self, mut request: HttpRequest, records: usize) -> Prepared {
+        let plain = std::mem::take(&mut request.body);
+        let compressed = self.link.gzip && !plain.is_empty();
+        let body = if compressed { gzip(&plain) } else { plain };
+        Prepared {
+            request,
+            body: body.into(),
+            compressed,
+            records,
+        }
+    }
+
+    async fn exchange(&self, prepared: &Prepared) -> Result<HttpAnswer, String> {
+        let (mut client, mut secrets) = self.current().await?;
+        let mut answer = self.once(&client, prepared, &secrets).await?;
+        if matches!(answer.status, 401 | 403) {
+            // They may just have been rotated.
+            let (again, newer) = self.current().await?;
+            if newer != secrets {
+                (client, secrets) = (again, newer);
+                answer = self.once(&client, prepared, &secrets).await?;
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The client for the files as they are, and the headers that all requests have.
+    async fn current(&self) -> Result<(Client, HeaderMap), String> {
+        let (link, slot) = (Arc::clone(&self.link), Arc::clone(&self.client));
+        let url = self.endpoint.clone();
+        let read = move || {
+            let headers = link.request_headers()?;
+            let stamp = tls::stamp(&link);
+            let mut slot = lock(&slot);
+            if let Some((of, client)) = &*slot
+                && *of == stamp
+            {
+                return Ok((client.clone(), headers));
+            }
+            let client = client(&link, &url)?;
+            *slot = Some((stamp, client.clone()));
+            Ok((client, headers))
+        };
+        tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|error| format!("reading its files failed: {error}"))?
+    }
+
+    async fn once(
+        &self,
+        client: &Client,
+        prepared: &Prepared,
+        common: &HeaderMap,
+    ) -> Result<HttpAnswer, String> {
+        let request = &prepared.request;
+        let url = join(&self.endpoint, &request.path, &self.link.server_name);
+        let mut headers = common.clone();
+        if let Ok(host) = HeaderValue::from_str(&authority(&self.endpoint)) {
+            headers.insert(HOST, host);
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(request.content_type));
+        if prepared.compressed {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        for (name, value) in &request.headers {
+            headers.insert(name, value.clone());
+        }
+        let mut response = client
+            .request(request.method.clone(), url)
+            .headers(headers)
+            .body(prepared.body.clone())
+            .send()
+            .await
+            .map_err(told)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(told)? {
+            let room = ANSWER_LIMIT - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() >= ANSWER_LIMIT {
+                break;
+            }
+        }
+        let mut answer = HttpAnswer {
+            status: response.status().as_u16(),
+            headers: std::mem::take(response.headers_mut()),
+            body,
+        };
+        answer.forget(common);
+        Ok(answer)
+    }
+}
+
+impl<D: HttpDestination> Destination for Http<D> {
+    type Payload = Prepared;
+
+    fn name(&self) -> &'static str {
+        self.destination.name()
+    }
+
+    fn encode(&self, records: &[Arc<KeptRecord>]) -> Prepared {
+        self.prepare(self.destination.encode(records), records.len())
+    }
+
+    async fn send(&self, payload: &Prepared) -> Verdict {
+        if !self.is_set_up.load(Relaxed) {
+            if let Some(setup) = self.destination.setup() {
+                let verdict = match self.exchange(&self.prepare(setup, 0)).await {
+                    Ok(answer) => self.destination.judge_setup(&answer),
+                    Err(reason) => Verdict::retry(reason),
+                };
+                match verdict {
+                    Verdict::Accepted { .. } => {}
+                    Verdict::Retry { .. } => return verdict,
+                    other => return Verdict::retry(other.reason().unwrap_or("refused").to_owned()),
+                }
+            }
+            self.is_set_up.store(true, Relaxed);
+        }
+        match self.exchange(payload).await {
+            Ok(answer) => self.destination.judge(payload.records, &answer),
+            Err(reason) => Verdict::retry(reason),
+        }
+    }
+}
+
+fn client(link: &LinkConfig, endpoint: &Url) -> Result<Client, String> {
+    let mut builder = Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .http1_only()
+        .referer(false)
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(1)
+        .user_agent(concat!("infertap/", env!("CARGO_PKG_VERSION")));
+    builder = if endpoint.scheme() == "https" {
+        builder.tls_backend_preconfigured(tls::client(link)?)
+    } else {
+        // Never used; without one the client would look for a default of the process.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let unused = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        builder.tls_backend_preconfigured(unused)
+    };
+    if let (false, Some(host)) = (link.server_name.is_empty(), endpoint.host_str()) {
+        let host = host.trim_matches(['[', ']']).to_owned();
+        builder = builder.dns_resolver(Named { host });
+    }
+    builder.build().map_err(told)
+}
+
+/// Resolves every name to the addresses of the endpoint's host: the URL has the certificate's name instead.
+struct Named {
+    host: String,
+}
+
+impl reqwest::dns::Resolve for Named {
+    fn resolve(&self, _name: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        let host = self.host.clone();
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
+            Ok(Box::new(found.into_iter()) as reqwest::dns::Addrs)
+        })
+    }
+}
+
+/// The endpoint with this path behind its own, unless it ends with that already.
+fn join(endpoint: &Url, path: &str, server_name: &str) -> Url {
+    let mut url = endpoint.clone();
+    let (path, query) = path
+        .split_once('?')
+        .map_or((path, None), |(path, query)| (path, Some(query)));
+    let base = endpoint.path().trim_end_matches('/');
+    if base.ends_with(path) {
+        url.set_path(base);
+    } else {
+        url.set_path(&format!("{base}{path}"));
+    }
+    url.set_query(query);
+    if !server_name.is_empty() {
+        // One that is no host is refused when the configuration is read.
+        let _ = url.set_host(Some(server_name));
+    }
+    url
+}
+
+/// Host, and port where it is not the scheme's.
+fn authority(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port()
+        .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// An error with its causes, without the URL: that is in the configuration.
+fn told(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn gzip(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    // Writing to memory does not fail.
+    let _ = encoder.write_all(plain);
+    encoder.finish().unwrap_or_default()
+}

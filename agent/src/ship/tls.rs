@@ -1,0 +1,88 @@
+//! TLS to destinations.
+//!
+//! Owns: reading certificates and keys, again when their files have changed. Refuses: switching verification off.
+
+use super::LinkConfig;
+use super::link::given;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// What tells one state of the files from another.
+pub(super) type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
+
+/// The files as they are now. May block.
+pub(super) fn stamp(config: &LinkConfig) -> Stamp {
+    use std::os::unix::fs::MetadataExt as _;
+    [&config.ca_file, &config.cert_file, &config.key_file]
+        .map(|file| {
+            let facts = std::fs::metadata(given(file)?).ok()?;
+            Some((facts.modified().ok()?, facts.len(), facts.ino()))
+        })
+        .to_vec()
+}
+
+/// How connections are made. May block.
+///
+/// # Errors
+/// A file can't be read, or is not what it should be.
+pub(super) fn client(config: &LinkConfig) -> Result<ClientConfig, String> {
+    // Named here: no default of the process is relied on.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots(config)?);
+    match (given(&config.cert_file), given(&config.key_file)) {
+        (Some(cert), Some(key)) => {
+            let chain = certificates(cert)?;
+            let key_of = PrivateKeyDer::from_pem_file(key)
+                .map_err(|error| format!("{} holds no key that can be read: {error}", key.display()))?;
+            builder.with_client_auth_cert(chain, key_of).map_err(|error| {
+                format!(
+                    "{} and {} do not go together: {error}",
+                    cert.display(),
+                    key.display()
+                )
+            })
+        }
+        _ => Ok(builder.with_no_client_auth()),
+    }
+}
+
+fn roots(config: &LinkConfig) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(file) = given(&config.ca_file) {
+        for certificate in certificates(file)? {
+            roots
+                .add(certificate)
+                .map_err(|error| format!("{} has no certificate of an authority: {error}", file.display()))?;
+        }
+        return Ok(roots);
+    }
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err("this system has no certificates of authorities: name a file in ca_file".to_owned());
+    }
+    Ok(roots)
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let failed = |error| {
+        format!(
+            "{} holds no certificates that can be read: {error}",
+            file.display()
+        )
+    };
+    let found: Vec<_> = CertificateDer::pem_file_iter(file)
+        .map_err(failed)?
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
+    if found.is_empty() {
+        return Err(format!("{} holds no certificate", file.display()));
+    }
+    Ok(found)
+}
