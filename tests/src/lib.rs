@@ -19,5 +19,6 @@ pub mod kernel;
 pub mod load;
 pub mod prometheus;
 pub mod promql;
+pub mod receive;
 pub mod scripted;
 pub mod stats;
