@@ -6,6 +6,7 @@
 use crate::{child::Child, engines::free_port, exposition::Exposition, http, scripted::Address};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -55,7 +56,7 @@ pub struct Record {
     pub gpu_alloc_failures: Option<u64>,
     pub incomplete: Vec<String>,
     pub diagnosis: Option<Diagnosis>,
-    pub cost: Option<serde_json::Value>,
+    pub cost: Option<Value>,
 }
 
 /// Where its time went.
@@ -203,28 +204,47 @@ impl Agent {
     }
 
     /// The engines that it watches.
-    pub fn engines(&self) -> Result<serde_json::Value> {
+    pub fn engines(&self) -> Result<Value> {
         http::get(&self.address, "/api/v1/engines")?.json()
     }
 
-    /// Waits until it watches process `pid`, at most `limit`; the id of the engine that the process belongs to.
+    /// Waits until it watches process `pid`, at most `limit`; the id of the engine that the process belongs to. A program
+    /// that is going to listen has another id once it does: for those there is [`Agent::wait_serving`].
     pub fn wait_watching(&self, pid: u32, limit: Duration) -> Result<String> {
+        self.wait_engine(pid, limit, "watched", |_| true)
+    }
+
+    /// As [`Agent::wait_watching`], of a process whose engine listens on a TCP port, and until that is known: an engine of
+    /// no known kind is named after its port, and after its process as long as it has none.
+    pub fn wait_serving(&self, pid: u32, limit: Duration) -> Result<String> {
+        let listens = |engine: &Value| engine["ports"].as_array().is_some_and(|ports| !ports.is_empty());
+        self.wait_engine(pid, limit, "watched and known to listen", listens)
+    }
+
+    fn wait_engine(
+        &self,
+        pid: u32,
+        limit: Duration,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Result<String> {
         let start = Instant::now();
         loop {
             let engines = self.engines()?;
             let all = engines["engines"].as_array().map_or(&[][..], Vec::as_slice);
-            let of_pid = |engine: &&serde_json::Value| {
+            let of_pid = |engine: &&Value| {
                 engine["pids"]
                     .as_array()
                     .is_some_and(|pids| pids.iter().any(|p| p == pid))
                     && engine["coverage"]["socket"] == true
+                    && is(engine)
             };
             if let Some(id) = all.iter().find(of_pid).and_then(|engine| engine["id"].as_str()) {
                 return Ok(id.to_owned());
             }
             ensure!(
                 start.elapsed() < limit,
-                "process {pid} is not watched after {limit:?}: {engines}\nthe agent's log ends with:\n{}",
+                "process {pid} is not {what} after {limit:?}: {engines}\nthe agent's log ends with:\n{}",
                 self.log_tail()
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -248,6 +268,25 @@ impl Agent {
                 return Ok(self.requests()?.into_iter().filter(&of).collect());
             }
             std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The one record of `records` that `is` accepts; a panic that tells them all, when there is none or several.
+    pub fn the_record<'a>(
+        &self,
+        records: &'a [Record],
+        what: &dyn std::fmt::Debug,
+        is: impl Fn(&Record) -> bool,
+    ) -> &'a Record {
+        let found: Vec<&Record> = records.iter().filter(|record| is(record)).collect();
+        match found[..] {
+            [record] => record,
+            _ => panic!(
+                "{} records of {what:?} among these:\n{records:#?}\nall engines: {:?}\nthe agent's log ends with:\n{}",
+                found.len(),
+                self.engines(),
+                self.log_tail()
+            ),
         }
     }
 

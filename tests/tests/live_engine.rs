@@ -65,9 +65,7 @@ fn watch_with(engine: &Engine, config: &str) -> Watch {
     std::fs::write(&file, config).unwrap();
     let start = Start::for_test(folder.path(), &["--config", file.to_str().unwrap()]);
     let agent = Agent::start(&start.unwrap()).unwrap();
-    let id = agent
-        .wait_watching(engine.pid(), Duration::from_secs(10))
-        .unwrap();
+    let id = agent.wait_serving(engine.pid(), Duration::from_secs(10)).unwrap();
     Watch {
         agent,
         id,
@@ -244,7 +242,7 @@ fn a_restarted_engine_is_found_within_two_seconds() {
     let served = Instant::now();
     let id = watch
         .agent
-        .wait_watching(restarted.pid(), Duration::from_secs(10))
+        .wait_serving(restarted.pid(), Duration::from_secs(10))
         .unwrap();
     let took = served.elapsed();
     assert_eq!(id, watch.id, "a restarted engine keeps its id");

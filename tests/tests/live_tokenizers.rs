@@ -95,10 +95,9 @@ fn hugging_face_tokenizers_are_seen_text_by_text_whichever_thread_encodes() {
     let encoded = http::get(&address, "/encoded").unwrap().json().unwrap();
     for length in lengths {
         let id = format!("cmpl-{length}");
-        let record = records
-            .iter()
-            .find(|record| record.response_id.as_deref() == Some(id.as_str()))
-            .unwrap();
+        let record = agent.the_record(&records, &id, |record| {
+            record.response_id.as_deref() == Some(id.as_str())
+        });
         let seen = record.tokenize_s.expect("one request, one call");
         // What Python measured has the call within it.
         let outside = encoded[id.as_str()].as_f64().unwrap();

@@ -153,7 +153,7 @@ pub fn prefix(options: &Options) -> Result<Vec<String>> {
         log: options.logs.join("agent-prefix.log"),
         through: Vec::new(),
     })?;
-    let id = agent.wait_watching(engine.pid(), Duration::from_secs(20))?;
+    let id = agent.wait_serving(engine.pid(), Duration::from_secs(20))?;
     let began = clock::monotonic_ns();
     let told = load(&engine)?;
     let requests: u64 = told.values().map(|told| told.requests).sum();

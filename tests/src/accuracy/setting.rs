@@ -67,7 +67,7 @@ impl Watch {
             log: options.logs.join(format!("agent-{name}.log")),
             through: Vec::new(),
         })?;
-        let id = agent.wait_watching(engine.pid(), Duration::from_secs(20))?;
+        let id = agent.wait_serving(engine.pid(), Duration::from_secs(20))?;
         let before = agent.metrics()?;
         Ok(Watch { agent, id, before })
     }

@@ -127,7 +127,7 @@ fn observe_memory() -> Result<()> {
         through: Vec::new(),
     };
     let agent = Agent::start(&start)?;
-    let engine = agent.wait_watching(server.pid(), Duration::from_secs(30))?;
+    let engine = agent.wait_serving(server.pid(), Duration::from_secs(30))?;
     let wait = |what: &str, fit: &dyn Fn(&Exposition) -> bool| -> Result<()> {
         let start = Instant::now();
         while !fit(&agent.metrics()?) {
@@ -204,7 +204,7 @@ fn observe_in(mode: &str) -> Result<()> {
         through: Vec::new(),
     };
     let agent = Agent::start(&start)?;
-    agent.wait_watching(server.pid(), Duration::from_secs(30))?;
+    agent.wait_serving(server.pid(), Duration::from_secs(30))?;
     // A uprobe does not see the return of a call that was entered before it was attached: this connection takes the
     // accept that the server was waiting in.
     drop(Connection::open(&server.address)?);

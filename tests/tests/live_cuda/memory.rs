@@ -91,7 +91,7 @@ fn a_failed_allocation_is_told_of_the_request_that_was_under_way() {
     let binary = Path::new(env!("CARGO_BIN_EXE_scripted-server"));
     let server =
         ServerProcess::start_on_gpu(binary, folder.path(), &BENCH.drivers, &[], &environment).unwrap();
-    let engine = agent.wait_watching(server.pid(), PATIENCE).unwrap();
+    let engine = agent.wait_serving(server.pid(), PATIENCE).unwrap();
     let begun = Instant::now();
     let labels = [("engine", engine.as_str()), ("aspect", "cuda")];
     while agent.metrics().unwrap().sum("infertap_engine_coverage", &labels) < 0.5 {
@@ -126,8 +126,8 @@ fn a_failed_allocation_is_told_of_the_request_that_was_under_way() {
     let failures: Vec<Option<u64>> = truths
         .iter()
         .map(|truth| {
-            let of = |record: &&infertap_tests::agent::Record| record.response_id == truth.response_id;
-            records.iter().find(of).unwrap().gpu_alloc_failures
+            let of = |record: &infertap_tests::agent::Record| record.response_id == truth.response_id;
+            agent.the_record(&records, truth, of).gpu_alloc_failures
         })
         .collect();
     assert_eq!(failures, [None, Some(0), Some(2), Some(0)]);

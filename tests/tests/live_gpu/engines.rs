@@ -37,7 +37,7 @@ fn memory_and_shares_are_their_engines_or_nobodys() {
     on_instance.instance = Some(1);
     split.processes = Some(vec![on_instance]);
     let bench = bench(vec![gpu, split], &["--pid", &pid]);
-    let engine = bench.agent.wait_watching(server.pid(), SOON).unwrap();
+    let engine = bench.agent.wait_serving(server.pid(), SOON).unwrap();
     bench.wait("GPUs of the engine", |now| {
         now.select("llm_engine_info", &[("engine", &engine), ("gpus", "0,1:1")])
             .count()

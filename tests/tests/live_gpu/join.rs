@@ -107,7 +107,7 @@ impl Scene {
             folder,
             &["--pid", &pid, "--set", price[0], "--set", price[1]],
         );
-        let engine = bench.agent.wait_watching(server.pid(), SOON).unwrap();
+        let engine = bench.agent.wait_serving(server.pid(), SOON).unwrap();
         bench.wait("coverage of CUDA calls", |now| {
             let labels = [("engine", engine.as_str()), ("aspect", "cuda")];
             now.sum("infertap_engine_coverage", &labels) > 0.5

@@ -40,9 +40,7 @@ fn watch(folder: &Path, server: &ServerProcess, gpus: &Gpus) -> (Agent, String) 
     );
     start.binary = executable(folder, &script);
     let agent = Agent::start(&start).unwrap();
-    let engine = agent
-        .wait_watching(server.pid(), Duration::from_secs(20))
-        .unwrap();
+    let engine = agent.wait_serving(server.pid(), Duration::from_secs(20)).unwrap();
     (agent, engine)
 }
 

@@ -96,9 +96,7 @@ fn limits_waits_and_kills_are_seen(namespace: bool) {
         start.binary = executable(folder.path(), &script);
     }
     let agent = Agent::start(&start).unwrap();
-    let engine = agent
-        .wait_watching(server.pid(), Duration::from_secs(20))
-        .unwrap();
+    let engine = agent.wait_serving(server.pid(), Duration::from_secs(20)).unwrap();
     let of = [("engine", engine.as_str())];
 
     let version = if group.is_version2() { "v2" } else { "v1" };

@@ -153,10 +153,7 @@ fn a_connection_that_was_open_before_has_a_client_too() {
     let records = agent
         .wait_requests(2, Duration::from_secs(5), |record| record.engine == engine)
         .unwrap();
-    let record = records
-        .iter()
-        .find(|record| record.response_id == truth.response_id)
-        .unwrap();
+    let record = agent.the_record(&records, &truth, |record| record.response_id == truth.response_id);
     assert_eq!(
         record.client.as_deref(),
         Some("127.0.0.2"),

@@ -10,10 +10,9 @@ const PAUSE: Duration = Duration::from_millis(1500);
 
 fn diagnosis(bench: &Bench, truth: &ClientTruth) -> Diagnosis {
     let records = bench.records(1);
-    let record = records
-        .iter()
-        .find(|record| record.response_id == truth.response_id)
-        .unwrap_or_else(|| panic!("no record of {truth:?}: {records:?}"));
+    let record = bench
+        .agent
+        .the_record(&records, truth, |record| record.response_id == truth.response_id);
     record
         .diagnosis
         .clone()
@@ -109,10 +108,9 @@ fn requests_in_flight_are_counted_at_arrival() {
     }
     let records = bench.records(4);
     for (plan, _, truth) in &open {
-        let record = records
-            .iter()
-            .find(|record| record.response_id == truth.response_id)
-            .unwrap();
+        let record = bench
+            .agent
+            .the_record(&records, truth, |record| record.response_id == truth.response_id);
         let seen = record.diagnosis.as_ref().unwrap().in_flight_at_arrival;
         assert_eq!(seen, Some(plan.index as u64), "{record:?}");
     }

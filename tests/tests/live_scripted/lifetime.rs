@@ -92,7 +92,7 @@ fn a_restarted_server_is_watched_again_within_two_seconds() {
     let first = server(folder.path(), &[]);
     let (port, listen) = (first.address.port().to_string(), first.address.to_string());
     let agent = Agent::start(&Start::for_test(folder.path(), &["--port", &port]).unwrap()).unwrap();
-    agent.wait_watching(first.pid(), Duration::from_secs(10)).unwrap();
+    agent.wait_serving(first.pid(), Duration::from_secs(10)).unwrap();
     let seen = |truth: &ClientTruth| {
         let id = &truth.response_id;
         agent

@@ -13,10 +13,9 @@ fn one_call_larger_than_the_budget_is_counted_to_the_byte_and_never_called_compl
     let large = connection.exchange(&large);
     let after = connection.exchange(&scripted(&json!({}), true));
     let records = bench.records(2);
-    let record = records
-        .iter()
-        .find(|record| Some(&record.trace_id) == large.trace_id.as_ref())
-        .unwrap();
+    let record = bench.agent.the_record(&records, &large, |record| {
+        Some(&record.trace_id) == large.trace_id.as_ref()
+    });
     assert_eq!(
         (record.request_bytes, record.response_bytes),
         (large.request_bytes, large.response_bytes)
