@@ -2,6 +2,7 @@
 //!
 //! Owns: which are asked for, the table. Refuses: keeping them, and one alone (`show`).
 
+use super::follow::follow;
 use crate::cli::RequestsArgs;
 use crate::clock::unix_ms;
 use crate::config::Config;
@@ -9,11 +10,16 @@ use crate::print::{self, ABSENT, Table, name};
 use crate::store::Reader;
 use crate::store::tables::record::{self, Found, KeptRecord, Query};
 use anyhow::Context as _;
+use infertap_core::RequestRecord;
 use serde::Serialize;
 use std::io::Write;
+use std::time::Duration;
+
+/// How often `--follow` looks for more.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What the columns are.
-const HEAD: [&str; 10] = [
+const HEAD: [&str; 11] = [
     "ENDED (UTC)",
     "ID",
     "MODEL",
@@ -23,6 +29,7 @@ const HEAD: [&str; 10] = [
     "E2E",
     "IN",
     "OUT",
+    "COST",
     "KEPT AS",
 ];
 
@@ -40,10 +47,23 @@ pub fn requests_command(config: &Config, args: &RequestsArgs, out: &mut dyn Writ
         errors: args.errors,
         model: args.model.clone(),
         scene: args.scene.clone(),
+        engine: args.engine.clone(),
+        client: args.client,
+        status: args.status.clone(),
+        rule: args.rule.clone(),
+        trace_id: args.trace.as_ref().map(|trace| trace.to_ascii_lowercase()),
         since_ms: since,
         limit: args.limit,
     };
-    let found = reader(config)?.read(|db| record::newest(db, &query))?;
+    let reader = reader(config)?;
+    if args.follow {
+        let wait = || {
+            std::thread::sleep(LOOK);
+            true
+        };
+        return follow(&reader, query, args.json, wait, out);
+    }
+    let found = reader.read(|db| record::newest(db, &query))?;
     warn(&found);
     if args.json {
         let answer = Answer {
@@ -85,7 +105,7 @@ pub(super) fn warn(found: &Found) {
 }
 
 fn table(records: &[KeptRecord], out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut table = Table::new(5, &HEAD).text_from(9);
+    let mut table = Table::new(5, &HEAD).text_from(10);
     for kept in records {
         let record = &kept.record;
         let number = |count: Option<u64>| count.map_or_else(|| ABSENT.to_owned(), |count| count.to_string());
@@ -99,11 +119,20 @@ fn table(records: &[KeptRecord], out: &mut dyn Write) -> anyhow::Result<()> {
             optional(record.e2e_s),
             number(record.input_tokens),
             number(record.output_tokens),
+            cost(record),
             name(&kept.rules.join(",")),
         ]);
     }
     table.print(out)?;
     Ok(())
+}
+
+/// What its tokens cost.
+pub(super) fn cost(record: &RequestRecord) -> String {
+    record.cost.as_ref().map_or_else(
+        || ABSENT.to_owned(),
+        |cost| format!("{} {}", cost.total, cost.currency.as_str()),
+    )
 }
 
 /// A wall-clock time, UTC, to the second.

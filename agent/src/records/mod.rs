@@ -4,9 +4,12 @@
 
 mod command;
 mod config;
+mod follow;
 #[cfg(test)]
 mod found_tests;
 mod keeper;
+#[cfg(test)]
+mod query_tests;
 mod show;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::print::{self, name};
 use crate::store::tables::record::{self, KeptRecord};
 use anyhow::bail;
-use infertap_core::{Nanos, Source};
+use infertap_core::{Nanos, RequestRecord, Source};
 use std::io::Write;
 
 /// Cells of the bars.
@@ -98,6 +98,7 @@ fn page(kept: &KeptRecord) -> String {
         counted(record.input_tokens, "in", record.sources.input_tokens),
         counted(record.output_tokens, "out", record.sources.output_tokens),
     ));
+    lines.extend(costs(record));
     lines.extend(diagnosis(kept));
     lines.extend(record.energy_j.map(|joules| format!("energy: {joules:.1} J")));
     lines.join("\n") + "\n"
@@ -109,6 +110,32 @@ fn counted(count: Option<u64>, way: &str, source: Option<Source>) -> String {
         (Some(count), None) => format!("{count} {way}"),
         _ => format!("unknown {way}"),
     }
+}
+
+/// What its tokens cost, by part.
+fn costs(record: &RequestRecord) -> Option<String> {
+    let cost = record.cost.as_ref()?;
+    let parts = [
+        ("input", cost.input),
+        ("cached input", cost.cached_input),
+        ("output", cost.output),
+        ("reasoning", cost.reasoning),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter_map(|(part, amount)| Some(format!("{part} {}", amount?)))
+        .collect();
+    let saved = cost
+        .saved
+        .filter(|saved| !saved.is_zero())
+        .map(|saved| format!(", saved by cached tokens {saved}"));
+    let currency = cost.currency.as_str();
+    Some(format!(
+        "cost: {} {currency} ({}){}",
+        cost.total,
+        parts.join(", "),
+        saved.unwrap_or_default()
+    ))
 }
 
 fn diagnosis(kept: &KeptRecord) -> Option<String> {

@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// More than a round writes before it is killed.
 const PER_ROUND: i64 = 1_000_000;
 
-fn kept(id: &str, status: Status, rules: &[&str], ended_unix_ms: i64) -> KeptRecord {
+pub(super) fn kept(id: &str, status: Status, rules: &[&str], ended_unix_ms: i64) -> KeptRecord {
     let mut record = record(&labels("e", "m", "s"), status);
     record.id = id.to_owned();
     record.trace_id = format!("trace of {id}");
@@ -349,6 +349,8 @@ fn requests_are_a_table_and_one_is_drawn() {
     one.record.sources.t1 = Some(Source::Estimate);
     one.record.sources.output_tokens = Some(Source::Usage);
     one.record.model = "smol\u{1b}[31mlm".into();
+    let cost = r#"{"currency":"USD","total":0.0013,"input":0.001,"output":0.0003,"saved":0.0002}"#;
+    one.record.cost = serde_json::from_str(cost).expect("a cost");
     store.submit(one.clone());
     store.submit(kept(
         "00000000000000b2",
@@ -358,9 +360,9 @@ fn requests_are_a_table_and_one_is_drawn() {
     ));
     drop(store);
     expect_test::expect![[r#"
-        ENDED (UTC)          ID                MODEL        SCENE  STATUS          TTFT     E2E  IN  OUT  KEPT AS
-        2026-11-30 17:33:21  00000000000000b2  m            s      client_error  250 ms  510 ms  38    6  client_error
-        2026-11-30 17:33:20  00000000000000a1  smol_[31mlm  s      ok            250 ms  510 ms  38    6  slow_ttft,slow_e2e
+        ENDED (UTC)          ID                MODEL        SCENE  STATUS          TTFT     E2E  IN  OUT        COST  KEPT AS
+        2026-11-30 17:33:21  00000000000000b2  m            s      client_error  250 ms  510 ms  38    6           -  client_error
+        2026-11-30 17:33:20  00000000000000a1  smol_[31mlm  s      ok            250 ms  510 ms  38    6  0.0013 USD  slow_ttft,slow_e2e
     "#]].assert_eq(&requests(&args).expect("reads"));
     let json = requests(&RequestsArgs { json: true, ..args }).expect("reads");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -395,6 +397,7 @@ fn requests_are_a_table_and_one_is_drawn() {
 
         TTFT 250 ms   TPOT 50.0 ms   end to end 510 ms   longest gap between tokens 100 ms
         tokens: 38 in, 6 out (usage)
+        cost: 0.0013 USD (input 0.001, output 0.0003), saved by cached tokens 0.0002
     "#]]
     .assert_eq(&show("00000000000000a1", false).expect("found"));
     let back: KeptRecord =

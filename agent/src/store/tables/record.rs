@@ -4,6 +4,7 @@
 
 use crate::content::KeptContent;
 use crate::store::{Migration, Write};
+use infertap_core::client::Network;
 use infertap_core::{Nanos, RequestRecord};
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
@@ -171,10 +172,30 @@ pub struct Query {
     pub model: Option<String>,
     /// Of this scene.
     pub scene: Option<String>,
+    /// Served by this engine.
+    pub engine: Option<String>,
+    /// Sent from this network.
+    pub client: Option<Network>,
+    /// With this outcome.
+    pub status: Option<String>,
+    /// Kept by this rule, beside others or not.
+    pub rule: Option<String>,
+    /// Of this trace.
+    pub trace_id: Option<String>,
     /// Ended since; Unix time, milliseconds.
     pub since_ms: Option<i64>,
     /// At most so many.
     pub limit: usize,
+}
+
+impl Query {
+    /// What the columns of the table don't tell.
+    fn admits(&self, record: &RequestRecord) -> bool {
+        let engine = self.engine.as_ref();
+        let client = self.client.as_ref();
+        engine.is_none_or(|engine| **engine == *record.engine)
+            && client.is_none_or(|network| record.client.is_some_and(|client| network.contains(client)))
+    }
 }
 
 /// What was found.
@@ -197,18 +218,22 @@ pub fn newest(db: &Connection, query: &Query) -> rusqlite::Result<Found> {
         "{COLUMNS} WHERE (?1 IS NULL OR ended >= ?1) AND (?2 IS NULL OR model = ?2) AND (?3 IS NULL OR scene = ?3)
             AND ((NOT ?4 AND NOT ?5) OR (?4 AND instr(rules, 'slow_') > 0)
                 OR (?5 AND status IN ('client_error', 'server_error', 'timeout')))
-         ORDER BY ended DESC, rowid DESC LIMIT ?6"
+            AND (?6 IS NULL OR status = ?6) AND (?7 IS NULL OR trace_id = ?7)
+            AND (?8 IS NULL OR instr(',' || rules || ',', ',' || ?8 || ',') > 0)
+         ORDER BY ended DESC, rowid DESC"
     ))?;
-    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
     let asked = params![
         query.since_ms,
         query.model,
         query.scene,
         query.slow,
         query.errors,
-        limit
+        query.status,
+        query.trace_id,
+        query.rule,
     ];
-    let mut found = collect(rows.query_map(asked, read)?)?;
+    let admitted = |row: &rusqlite::Result<Option<KeptRecord>>| !matches!(row, Ok(Some(kept)) if !query.admits(&kept.record));
+    let mut found = collect(rows.query_map(asked, read)?.filter(admitted).take(query.limit))?;
     for record in &mut found.records {
         record.token_gaps.clear();
         record.content = None;
