@@ -6,7 +6,15 @@ use super::Config;
 use toml::Table;
 
 /// Sections that take effect at once; all others at the next start.
-pub const LIVE: &[&str] = &["client", "scene", "trace", "budget", "price", "gpu_price"];
+pub const LIVE: &[&str] = &[
+    "client",
+    "scene",
+    "trace",
+    "budget",
+    "price",
+    "gpu_price",
+    "records",
+];
 
 impl Config {
     /// Sections in which `new` differs and which take effect at the next start only.
@@ -29,6 +37,7 @@ impl Config {
         self.budget.clone_from(&new.budget);
         self.price.clone_from(&new.price);
         self.gpu_price.clone_from(&new.gpu_price);
+        self.records.clone_from(&new.records);
     }
 }
 
@@ -45,6 +54,7 @@ mod tests {
         new.client.trusted_proxies.push("10.0.0.0/8".to_owned());
         new.price.push(PriceConfig::default());
         new.gpu_price.per_hour = 2.0;
+        new.records.head_rate = 0.5;
         new.trace.header = Some("x-correlation-id".to_owned());
         new.metrics.max_scenes = 7;
         assert_eq!(old.needs_restart(&new), ["metrics"]);

@@ -9,7 +9,8 @@ use infertap_core::sampling::SamplingConfig;
 config_section! {
     /// Which requests keep their record in the [store], for `infertap requests` and `infertap show`: those that were slow,
     /// failed, were refused, given up or cancelled, came near their model's context limit, ended
-    /// with a budget used up or stood still for the prompts of others, and a share of the rest. All requests count in the metrics, whether or not their record is kept. See docs/records.md.
+    /// with a budget used up or stood still for the prompts of others, and a share of the rest. All requests count in the metrics, whether or not their record is kept. Read
+    /// again on SIGHUP and when the file changes. See docs/records.md.
     pub struct RecordsConfig {
         /// Time to the first token from which on a request is slow; 0s: there is no such limit.
         pub slow_ttft: Span = Span::seconds(5),

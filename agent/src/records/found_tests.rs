@@ -1,6 +1,7 @@
-//! Rules that depend on more than the request.
+//! Rules that depend on more than the request, and other rules while the agent runs.
 
 use super::RecordsConfig;
+use crate::config::Span;
 use crate::export::metrics::tests::{finished, labels, record, tokens};
 use crate::export::{Exporter, MetricsConfig, ServerConfig};
 use crate::store::tables::record::{self as table, Query};
@@ -63,4 +64,48 @@ fn who_ends_over_budget_keeps_its_record() {
         .map(|kept| (&*kept.record.id, &*kept.rules[0]))
         .collect();
     assert_eq!(kept, [("after", "over_budget"), ("the last", "over_budget")]);
+}
+
+#[test]
+fn other_rules_and_bounds_hold_from_then_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.db");
+    let store = Arc::new(Store::open(&path, Box::new(|_| {})).expect("opens"));
+    let exporter = Exporter::new(&MetricsConfig::default(), &ServerConfig::default()).expect("valid");
+    let mut config = RecordsConfig {
+        head_rate: 0.0,
+        ..RecordsConfig::default()
+    };
+    // Nobody keeps anything yet.
+    exporter.records().configure(&config);
+    exporter.records().keep_in(&store, &config, exporter.metrics());
+    let end = |id: &str| {
+        let labels = labels("e", "m", "s");
+        let mut record = record(&labels, Status::Ok);
+        record.id = id.to_owned();
+        exporter.apply(&[finished(&labels, record)]);
+    };
+    let ids = || {
+        exporter.records().advance();
+        assert!(store.flush(Duration::from_secs(20)));
+        let query = Query {
+            limit: 10,
+            ..Query::default()
+        };
+        let reader = Reader::open(&path).expect("opens");
+        let found = reader.read(|db| table::newest(db, &query)).expect("reads");
+        let ids = found.records.iter().map(|kept| kept.record.id.clone());
+        ids.collect::<Vec<_>>()
+    };
+    end("before");
+    assert_eq!(ids(), [""; 0]);
+    config.head_rate = 1.0;
+    exporter.records().configure(&config);
+    end("after");
+    assert_eq!(ids(), ["after"]);
+    // Old ones go at once, not at the next minute.
+    std::thread::sleep(Duration::from_millis(20));
+    config.keep = Span::millis(1);
+    exporter.records().configure(&config);
+    assert_eq!(ids(), [""; 0]);
 }

@@ -31,14 +31,14 @@ pub struct Records {
 #[derive(Debug)]
 struct Active {
     store: Weak<Store>,
-    keep: Duration,
-    bytes: u64,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     sampler: Sampler,
+    keep: Duration,
+    bytes: u64,
     /// Ids of what was kept, the oldest first.
     awaited: VecDeque<String>,
     retained: Option<Instant>,
@@ -66,14 +66,26 @@ impl Records {
         metrics.records_begin();
         let _ = self.active.set(Active {
             store: Arc::downgrade(store),
-            keep: config.keep.duration(),
-            bytes: config.max_bytes.get(),
             state: Mutex::new(State {
                 sampler: Sampler::new(config.sampling()),
+                keep: config.keep.duration(),
+                bytes: config.max_bytes.get(),
                 awaited: VecDeque::new(),
                 retained: None,
             }),
         });
+    }
+
+    /// Other rules and bounds from here on, where records are kept.
+    pub fn configure(&self, config: &RecordsConfig) {
+        let Some(active) = self.active.get() else {
+            return;
+        };
+        let mut state = lock(&active.state);
+        state.sampler.configure(config.sampling());
+        state.keep = config.keep.duration();
+        state.bytes = config.max_bytes.get();
+        state.retained = None;
     }
 
     /// Decides on the requests that ended, and keeps those that are worth it; these can be looked up by their traces.
@@ -129,10 +141,10 @@ impl Records {
         let mut state = lock(&active.state);
         if state.retained.is_none_or(|last| last.elapsed() >= RETAIN) {
             state.retained = Some(Instant::now());
-            let since = u128::from(unix_ms()).saturating_sub(active.keep.as_millis());
+            let since = u128::from(unix_ms()).saturating_sub(state.keep.as_millis());
             store.submit(Retain {
                 since_ms: i64::try_from(since).unwrap_or(i64::MAX),
-                bytes: active.bytes,
+                bytes: state.bytes,
             });
         }
     }

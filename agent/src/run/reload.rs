@@ -104,6 +104,7 @@ impl Reloader {
                 self.config.take_live(&config);
                 let budgets = config.budgets();
                 tokio::task::block_in_place(|| self.exporter.budgets().configure(budgets));
+                self.exporter.records().configure(&config.records);
                 self.exporter.note(Note::Config, None);
                 if waiting.is_empty() {
                     tracing::info!("configuration read again ({why}): in effect");

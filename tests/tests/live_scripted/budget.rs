@@ -1,8 +1,8 @@
 //! Budgets over the agent's death, and with a disk that is full.
 
+use super::disk::SmallDisk;
 use super::*;
 use infertap_tests::http;
-use std::process::Command;
 
 /// Starts an agent with one budget, that keeps what is used in `store`.
 fn keeper(folder: &Path, server: &ServerProcess, store: &Path) -> Agent {
@@ -45,18 +45,6 @@ fn use_some(agent: &Agent, server: &ServerProcess) -> f64 {
     }
 }
 
-fn wait(agent: &Agent, what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(
-            start.elapsed() < Duration::from_secs(40),
-            "{what}:\n{}",
-            agent.log_tail()
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 #[test]
 fn a_killed_agent_goes_on_with_its_budgets() {
     let folder = tempfile::tempdir().unwrap();
@@ -80,42 +68,18 @@ fn a_killed_agent_goes_on_with_its_budgets() {
     assert!(agent.stop());
 }
 
-/// A small file system in memory, gone when dropped.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> SmallDisk {
-        let folder = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=512k", "tmpfs"])
-            .arg(folder.path())
-            .status()
-            .unwrap();
-        assert!(mounted.success(), "mounting a tmpfs needs root");
-        SmallDisk(folder)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
-    }
-}
-
 #[test]
 fn a_full_disk_stops_the_store_alone_and_nothing_is_lost_when_there_is_room_again() {
     let folder = tempfile::tempdir().unwrap();
     let disk = SmallDisk::mount();
     let server = server(folder.path(), &[]);
-    let store = disk.0.path().join("store.db");
+    let store = disk.path().join("store.db");
     let agent = keeper(folder.path(), &server, &store);
     let up = |agent: &Agent| agent.metrics().unwrap().sum("infertap_store_up", &[]) > 0.5;
     use_some(&agent, &server);
     assert!(up(&agent));
 
-    let filler = disk.0.path().join("filler");
-    let filled = std::fs::write(&filler, vec![0; 1 << 20]);
-    assert!(filled.is_err(), "it is full");
+    let filler = disk.fill();
     let whole = use_some(&agent, &server);
     wait(&agent, "the store still writes", || !up(&agent));
     let ready = http::get(&agent.address, "/readyz").unwrap();

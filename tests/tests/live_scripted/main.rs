@@ -7,8 +7,10 @@
 mod budget;
 mod clients;
 mod diagnosis;
+mod disk;
 mod lifetime;
 mod money;
+mod records;
 mod traces;
 mod trouble;
 mod usage;
@@ -102,6 +104,19 @@ impl Bench {
             self.agent.log_tail()
         );
         comparison.pairs
+    }
+}
+
+/// Waits until something is so.
+fn wait(agent: &Agent, what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(
+            start.elapsed() < Duration::from_secs(40),
+            "{what}:\n{}",
+            agent.log_tail()
+        );
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -22,6 +22,11 @@ impl Cap {
         }
     }
 
+    /// Another number from here on; those that were let through within the last 60 s count.
+    pub(super) fn limit(&mut self, most: usize) {
+        self.most = most;
+    }
+
     /// Lets one through, unless the last 60 s had as many as there may be.
     pub(super) fn take(&mut self, now: Nanos) -> bool {
         while self

@@ -84,6 +84,13 @@ impl Sampler {
         }
     }
 
+    /// Other rules from here on. How long requests usually take, and what was kept within the last minute, stays known.
+    pub fn configure(&mut self, config: SamplingConfig) {
+        self.usual.ask_after(config.usual_after);
+        self.caps.iter_mut().for_each(|cap| cap.limit(config.per_minute));
+        self.config = config;
+    }
+
     /// Decides on a request that has ended. `found` are rules of which others know that it matches them, as they depend on more
     /// than the request: [`Rule::NearContextLimit`], [`Rule::OverBudget`]. `now` does not go back.
     pub fn decide(&mut self, now: Nanos, finished: &Finished, found: Rules) -> Decision {

@@ -245,6 +245,42 @@ fn above_the_running_p99_of_its_model_and_scene_is_slow() {
 }
 
 #[test]
+fn another_configuration_forgets_nothing() {
+    let mut sampler = Sampler::new(SamplingConfig {
+        per_minute: 2,
+        usual_after: 0,
+        ..limits()
+    });
+    for n in 0..200 {
+        sampler.decide(n, &ok(n), Rules::default());
+    }
+    let failed = request(1, "server_error", 0.1, 0.1);
+    for _ in 0..2 {
+        assert!(sampler.decide(200, &failed, Rules::default()).kept());
+    }
+    sampler.configure(SamplingConfig {
+        per_minute: 3,
+        usual_after: 100,
+        slow_e2e_s: Some(50.0),
+        ..limits()
+    });
+    assert!(sampler.decide(201, &failed, Rules::default()).kept(), "one more");
+    assert!(!sampler.decide(202, &failed, Rules::default()).kept(), "of three");
+    let slow = |sampler: &mut Sampler, ttft, e2e| {
+        let decision = sampler.decide(203, &request(1, "ok", ttft, e2e), Rules::default());
+        names(decision.matched)
+    };
+    assert_eq!(
+        slow(&mut sampler, 4.0, 0.1),
+        ["slow_ttft"],
+        "above the P99 of those before"
+    );
+    assert_eq!(slow(&mut sampler, 0.1, 60.0), ["slow_e2e"]);
+    sampler.configure(limits());
+    assert_eq!(slow(&mut sampler, 4.0, 60.0), [""; 0], "no longer");
+}
+
+#[test]
 fn what_failed_does_not_make_slowness_usual() {
     let config = SamplingConfig {
         usual_after: 100,

@@ -57,6 +57,12 @@ impl Usual {
         }
     }
 
+    /// Another number of observations from here on; those there are count.
+    pub(super) fn ask_after(&mut self, after: u64) {
+        self.after = after;
+        self.groups.values_mut().for_each(|group| group.after = after);
+    }
+
     /// The one of a model and scene.
     pub(super) fn group(&mut self, now: Nanos, model: &Arc<str>, scene: &Arc<str>) -> &mut Group {
         let key = (Arc::clone(model), Arc::clone(scene));
