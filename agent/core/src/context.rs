@@ -4,8 +4,8 @@
 
 use crate::{
     Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, count::Counting, diagnose::Peers, event::ConnId,
-    gpu::Join, infer::Infer, inside::Inside, prefix::Prefix, pressure::Pressure, slots::Slots,
-    tokenize::Tokenizing,
+    gateway::Gateways, gpu::Join, infer::Infer, inside::Inside, prefix::Prefix, pressure::Pressure,
+    slots::Slots, tokenize::Tokenizing,
 };
 use std::net::IpAddr;
 
@@ -65,6 +65,7 @@ pub(crate) struct Context<'a> {
     pub(crate) pressure: &'a mut Pressure,
     pub(crate) counting: &'a mut Counting,
     pub(crate) prefix: &'a mut Prefix,
+    pub(crate) gateways: &'a mut Gateways,
     /// Requests that were told as started and not yet as finished.
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.

@@ -6,6 +6,7 @@
 
 mod body;
 mod facts;
+mod gateway;
 mod record;
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     context::Context,
     count::{Ending, Kept},
     diagnose::{Stalls, Witness},
+    gateway::{Asked, Digest},
     identity,
     inside::Told,
     pressure::AllocMark,
@@ -29,6 +31,7 @@ use crate::{
 };
 use body::{Body, RequestBody, ResponseBody};
 use facts::Facts;
+use gateway::Hop;
 use std::sync::Arc;
 
 /// Reasons to be incomplete.
@@ -68,9 +71,6 @@ impl Exchange {
     ) -> Option<Exchange> {
         let protocol = protocol::claiming(&head.method, &head.target)?;
         let mut exchange = Exchange::new(context, sequence, Some(began));
-        exchange.facts.witness = context
-            .peers
-            .arrive(context.engine, context.inside, context.config);
         let facts = &mut exchange.facts;
         facts.protocol = Some(protocol);
         let client = context.config.proxies.client(context.peer, Some(&head.headers));
@@ -83,22 +83,17 @@ impl Exchange {
             .find(|(name, _)| name == "x-request-id")
             .and_then(|(_, value)| protocol::clean_name(value))
             .map(Into::into);
-        if let Some(engine) = context.engine {
-            facts.tokenizes_in = Some(engine.id.clone());
-            facts.alloc_mark = context.pressure.mark(&engine.id);
-            context
-                .tokenizing
-                .opened(&engine.id, facts.id, began, (context.tgid, context.tid));
-            if context.config.estimates {
-                context.infer.arrived(&engine.id, facts.id, began);
-            }
-            context.gpu.arrived(&engine.id, facts.id, began);
+        facts.begin_gateway(context);
+        if facts.hop.is_none() {
+            facts.arrive(began, context);
         }
         let coding = Coding::of(&head.headers);
         if coding == Coding::Unsupported {
             context.anomalies.add(Anomaly::UnsupportedEncoding);
         } else {
-            exchange.facts.kept = context.keep().map(Box::new);
+            if exchange.facts.hop.is_none() {
+                exchange.facts.kept = context.keep().map(Box::new);
+            }
             exchange.request_body = Some(Box::new(RequestBody::new(protocol, coding)));
         }
         Some(exchange)
@@ -145,6 +140,8 @@ impl Exchange {
                 incomplete: Vec::new(),
                 witness: Witness::default(),
                 alloc_mark: AllocMark::default(),
+                hop: Hop::of(context.engine),
+                digest: None,
             },
         }
     }
@@ -176,6 +173,9 @@ impl Exchange {
 
     pub(crate) fn request_data(&mut self, bytes: &[u8], context: &mut Context<'_>) {
         self.facts.request_bytes += bytes.len() as u64;
+        if let Some(digest) = &mut self.facts.digest {
+            digest.feed(bytes);
+        }
         if let (Some(body), Some(protocol)) = (&mut self.request_body, self.facts.protocol) {
             let Facts {
                 request, scene, kept, ..
@@ -197,6 +197,7 @@ impl Exchange {
     pub(crate) fn request_gap(&mut self, len: u64) {
         self.facts.request_bytes += len;
         self.facts.lose_kept();
+        self.facts.digest = None;
         if let Some(body) = &mut self.request_body {
             body.gap();
             self.facts.scene.gap();
@@ -218,11 +219,15 @@ impl Exchange {
         }
         self.facts.request_ended = true;
         self.facts.scene.end();
+        self.facts.read_by_gateway(context);
         self.facts.start_if_known(context);
     }
 
     pub(crate) fn response_head(&mut self, head: &ResponseHead, bytes: u64, context: &mut Context<'_>) {
         self.facts.http_status = Some(head.status);
+        if let Some(hop) = &mut self.facts.hop {
+            hop.first_byte = hop.first_byte.or(Some(context.at));
+        }
         if let Some(engine) = &self.facts.tokenizes_in {
             context.tokenizing.answered(engine, self.facts.id);
         }
@@ -310,6 +315,10 @@ impl Exchange {
         if self.facts.protocol.is_none() {
             return;
         }
+        if self.facts.hop.is_some() {
+            self.facts.finish_gateway(end, client_gone, context);
+            return;
+        }
         self.facts.infer(context);
         self.facts.request_ended = true;
         self.facts
@@ -322,6 +331,7 @@ impl Exchange {
         let alloc_mark = self.facts.alloc_mark;
         let protocol = self.facts.protocol.map_or("unknown", |protocol| protocol.name());
         let kept = self.facts.take_kept();
+        let digest = self.facts.digest.as_ref().and_then(Digest::value);
         let shared = self.facts.told.shared.take();
         let choices = self.facts.timeline.choices();
         let (mut finished, tokens) = self.facts.into_finished(labels, end, client_gone);
@@ -332,6 +342,10 @@ impl Exchange {
             .peers
             .finish(id, witness, context.at, &mut finished, inside, config);
         context.gpu.finished(id, context.at, &finished);
+        if context.gateways.any() {
+            let asked = Asked::new(id, &finished.record, digest, context.at);
+            context.gateways.asked(context.at, asked, context.out);
+        }
         let process = context.engine.map_or(0, |engine| engine.pid);
         let body = kept.as_ref().and_then(Kept::whole_request);
         context

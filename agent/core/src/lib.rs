@@ -27,6 +27,7 @@ mod engines;
 pub mod estimate;
 pub mod event;
 mod exchange;
+pub mod gateway;
 pub mod gguf;
 pub mod gpu;
 mod identity;

@@ -4,8 +4,13 @@
 
 use crate::prefix::PrefixReport;
 use crate::{
-    CountJob, CountOutcome, Nanos, RequestRecord, Source, capacity::CapacityReport, event::ConnId,
-    gpu::GpuShare, money::Charge, pressure::PressureReport,
+    CountJob, CountOutcome, Nanos, RequestRecord, Source,
+    capacity::CapacityReport,
+    event::ConnId,
+    gateway::{GatewayExchange, Joined},
+    gpu::GpuShare,
+    money::Charge,
+    pressure::PressureReport,
 };
 use serde::Serialize;
 use std::{net::IpAddr, sync::Arc};
@@ -192,6 +197,10 @@ pub enum Observation {
         /// How many.
         count: u64,
     },
+    /// A gateway served an inference request. It is no request of its own: the engine's is.
+    Gateway(Box<GatewayExchange>),
+    /// A request that ended came by way of a gateway. [`Observation::Finished`] may come later.
+    Joined(Box<Joined>),
     /// The core has no use for the bytes of this connection: the kernel side may stop copying them.
     Ignore(ConnId),
 }

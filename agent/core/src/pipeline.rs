@@ -17,13 +17,14 @@ mod memory;
 pub use config::{PipelineConfig, PipelineStats};
 
 use crate::{
-    Anomaly, Event, EventKind, Nanos, Observation,
+    Anomaly, EngineKind, Event, EventKind, Nanos, Observation,
     connection::{Connection, Verdict},
     context::{Anomalies, Context},
     count::Counting,
     diagnose::Peers,
     engines::Engines,
     event::{Closed, Socket},
+    gateway::Gateways,
     gpu::Join,
     infer::Infer,
     inside::Inside,
@@ -58,6 +59,7 @@ pub struct Pipeline {
     pressure: Pressure,
     counting: Counting,
     prefix: Prefix,
+    gateways: Gateways,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -89,6 +91,7 @@ impl Pipeline {
             gpu: Join::default(),
             pressure: Pressure::default(),
             counting: Counting::default(),
+            gateways: Gateways::default(),
             anomalies: Anomalies::default(),
             in_flight: 0,
             ignored: 0,
@@ -187,27 +190,17 @@ impl Pipeline {
                 self.slots.exit(tgid);
             }
             EventKind::EngineUp(engine) => {
+                if engine.kind == EngineKind::Gateway {
+                    self.gateways.up(&engine.id);
+                }
                 if !self.engines.up(engine) {
                     self.anomalies.add(Anomaly::Evicted);
                 }
             }
-            EventKind::EngineDown { engine } => {
-                let tgids = self.engines.tgids(&engine);
-                self.server_died(&tgids, at, out);
-                for tgid in tgids {
-                    self.slots.exit(tgid);
-                }
-                self.engines.down(&engine);
-                self.inside.down(&engine, out);
-                self.peers.down(&engine);
-                self.tokenizing.down(&engine);
-                self.infer.down(&engine);
-                self.gpu.down(&engine, at);
-                self.pressure.down(&engine);
-            }
+            EventKind::EngineDown { engine } => self.engine_down(&engine, at, out),
         }
         self.gpu.observed(at, out.get(seen..).unwrap_or_default());
-        self.anomalies.tell(out);
+        self.tell_anomalies(out);
     }
 
     /// Time has passed: expires what has gone stale, flushes token counts. Call it about every 100 ms.
@@ -244,13 +237,15 @@ impl Pipeline {
         self.judge_memory(now, out);
         self.counting.advance(now, out);
         self.prefix.advance(now, out);
-        self.anomalies.tell(out);
+        self.gateways.advance(now, out);
+        self.tell_anomalies(out);
     }
 
     /// Nothing more will come: records that wait for a count are told without it, and what waits to be told is.
     pub fn settle(&mut self, out: &mut Vec<Observation>) {
         self.counting.advance(Nanos::MAX, out);
         self.prefix.advance(Nanos::MAX, out);
+        self.gateways.finish(out);
     }
 
     /// What it holds.
@@ -270,7 +265,8 @@ impl Pipeline {
                 + self.pressure.bytes()
                 + self.gpu.bytes()
                 + self.counting.bytes()
-                + self.prefix.bytes(),
+                + self.prefix.bytes()
+                + self.gateways.bytes(),
         }
     }
 
@@ -387,6 +383,7 @@ impl Pipeline {
             pressure: &mut self.pressure,
             counting: &mut self.counting,
             prefix: &mut self.prefix,
+            gateways: &mut self.gateways,
             in_flight: &mut self.in_flight,
             unflushed: false,
         };

@@ -256,7 +256,7 @@ fn wrong_types_and_values_are_refused_with_their_line() {
     mistakes(
         "[[discover.rule]]\nname = \"a\"\nkind = \"vlm\"\ncomm = [\"x\"]\n",
         &expect![
-            "infertap.toml:1: discover.rule: unknown variant `vlm`, expected one of `vllm`, `sglang`, `llama_cpp`, `tgi`, `tensorrt_llm`, `ollama`, `generic`"
+            "infertap.toml:1: discover.rule: unknown variant `vlm`, expected one of `vllm`, `sglang`, `llama_cpp`, `tgi`, `tensorrt_llm`, `ollama`, `gateway`, `generic`"
         ],
     );
     mistakes(

@@ -49,6 +49,7 @@ fn told(kind: EngineKind, argv: &[String], env: &dyn Fn(&str) -> Option<String>)
         EngineKind::TensorrtLlm => (&["--max-seq-len"], &[]),
         EngineKind::Generic => (&["--max-model-len", "--ctx-size", "--context-length"], &[]),
         EngineKind::Ollama => (&[], &["OLLAMA_CONTEXT_LENGTH"]),
+        EngineKind::Gateway => return None,
     };
     let said = flags.iter().find_map(|flag| flag_value(argv, flag));
     let said = said.or_else(|| names.iter().find_map(|name| env(name)));

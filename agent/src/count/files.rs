@@ -301,7 +301,8 @@ pub(super) fn told(kind: EngineKind, argv: &[String], env: &dyn Fn(&str) -> Opti
             told.places
                 .extend(first(&["--tokenizer-config-path", "--model-id"]).or_else(|| env("MODEL_ID")));
         }
-        EngineKind::Ollama => {}
+        // What passes requests on counts nothing.
+        EngineKind::Ollama | EngineKind::Gateway => {}
     }
     told
 }

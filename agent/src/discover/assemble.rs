@@ -10,7 +10,7 @@ use super::listeners::Listeners;
 use super::model;
 use super::process::Look;
 use super::scan::Scanner;
-use infertap_core::EngineInfo;
+use infertap_core::{EngineInfo, EngineKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -150,7 +150,12 @@ impl Scanner {
             let roots = ports.iter().find(|(_, pid)| **pid == root).map(|(port, _)| *port);
             roots.or_else(|| ports.keys().next().copied())
         });
-        let name = group.kind.as_str().replace('_', "-");
+        // Of gateways there are many kinds, each with a rule of its own.
+        let rule = self.known.get(&root).and_then(|known| known.rule.as_ref());
+        let name = match rule.filter(|_| group.kind == EngineKind::Gateway) {
+            Some(rule) => rule.name.clone(),
+            None => group.kind.as_str().replace('_', "-"),
+        };
         let base = match main.or(expected) {
             Some(port) => format!("{name}-{port}"),
             None => format!("{name}-pid{root}"),

@@ -14,6 +14,9 @@ config_section! {
         pub scan_interval: Span = Span::seconds(1),
         /// Find the well-known servers. With false, only what is named here (and on the command line) is watched.
         pub builtin_rules: bool = true,
+        /// Find gateways too (nginx, Envoy, LiteLLM, routers of SGLang and vLLM): what they serve is no request of its own,
+        /// but tells what part of a request's time is theirs. A rule with kind = "gateway" adds others, also with false.
+        pub gateways: bool = true,
         /// Process ids to watch in any case.
         pub pids: Vec<u32> = Vec::new(),
         /// TCP ports whose listeners to watch in any case.
@@ -31,7 +34,8 @@ config_section! {
     pub struct RuleConfig {
         /// Name of the rule, shown by `infertap engines`.
         pub name: String = String::new(),
-        /// What the server is: "vllm", "sglang", "llama_cpp", "tgi", "tensorrt_llm", "ollama" or "generic".
+        /// What the server is: "vllm", "sglang", "llama_cpp", "tgi", "tensorrt_llm", "ollama" or "generic"; "gateway"
+        /// where it only passes requests on to others.
         pub kind: EngineKind = EngineKind::Generic,
         /// Process names: the 15 bytes that `ps -o comm` shows.
         pub comm: Vec<String> = Vec::new(),

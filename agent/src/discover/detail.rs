@@ -87,6 +87,7 @@ fn distributions(kind: EngineKind) -> &'static [&'static str] {
         EngineKind::LlamaCpp => &["xllamacpp", "llama_cpp_python"],
         EngineKind::Tgi => &["text_generation_server"],
         EngineKind::TensorrtLlm => &["tensorrt_llm"],
+        EngineKind::Gateway => &["litellm", "sglang_router", "vllm_router"],
         EngineKind::Ollama | EngineKind::Generic => &[],
     }
 }

@@ -30,6 +30,8 @@ pub use sockets::{FdKind, SocketFd, fd_kind, stream_sockets};
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
+mod gateway_tests;
+#[cfg(test)]
 mod named_tests;
 #[cfg(test)]
 mod real_tests;

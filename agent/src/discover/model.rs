@@ -74,6 +74,13 @@ fn flags(kind: EngineKind) -> Flags {
             port: &[],
             default_port: Some(11_434),
         },
+        EngineKind::Gateway => Flags {
+            model: &[],
+            env: &[],
+            after: &[],
+            port: &["--port", "-p"],
+            default_port: None,
+        },
         EngineKind::Generic => Flags {
             model: &[
                 "--served-model-name",

@@ -8,7 +8,7 @@ use super::scan::{Scanner, ScannerConfig};
 use super::sockets::stream_sockets;
 use crate::config::{Config, SocketProbe};
 use infertap_abi::{Role, Transport};
-use infertap_core::EngineInfo;
+use infertap_core::{EngineInfo, EngineKind};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -17,6 +17,8 @@ use std::io::{self, Write};
 pub struct Report {
     /// The engines, by id.
     pub engines: Vec<EngineReport>,
+    /// What passes requests on to engines, by id.
+    pub gateways: Vec<EngineReport>,
     /// What was asked for and not found, or could not be looked at.
     pub problems: Vec<ScanProblem>,
     /// Processes looked at.
@@ -63,13 +65,14 @@ pub struct ProcessReport {
 /// Looks closer at what a scan found.
 pub(super) fn report(host: &Host, scan: &Scan, socket_probe: SocketProbe) -> Report {
     let own_pid_namespace = host.namespace(std::process::id(), "pid").ok();
-    let engines = scan
+    let reports = scan
         .engines
         .iter()
-        .map(|engine| engine_report(host, engine, socket_probe, own_pid_namespace))
-        .collect();
+        .map(|engine| engine_report(host, engine, socket_probe, own_pid_namespace));
+    let (gateways, engines) = reports.partition(|report| report.info.kind == EngineKind::Gateway);
     Report {
         engines,
+        gateways,
         problems: scan.problems.clone(),
         processes_seen: scan.processes,
     }
@@ -203,7 +206,7 @@ pub(super) fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             "Name a server that is not recognised with --port, --pid or --comm, or write a [[discover.rule]]."
         )?;
     }
-    for engine in &report.engines {
+    for engine in report.engines.iter().chain(&report.gateways) {
         let info = &engine.info;
         write!(out, "{}: {}", info.id, info.kind.as_str())?;
         if let Some(version) = &info.version {
@@ -212,12 +215,10 @@ pub(super) fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, ", pid {}", info.pid)?;
         let mut line = |name: &str, text: &str| writeln!(out, "  {name:<11} {text}");
         line("found by", &engine.found_by)?;
-        line(
-            "model",
-            info.model
-                .as_deref()
-                .unwrap_or("not told on the command line; learned from traffic"),
-        )?;
+        if info.kind != EngineKind::Gateway {
+            let unknown = "not told on the command line; learned from traffic";
+            line("model", info.model.as_deref().unwrap_or(unknown))?;
+        }
         let ports: Vec<String> = info.ports.iter().map(ToString::to_string).collect();
         line(
             "listens on",

@@ -4,7 +4,7 @@
 //! grouping processes into engines.
 
 use super::config::RuleConfig;
-use infertap_core::EngineKind::{self, Generic, LlamaCpp, Ollama, Sglang, TensorrtLlm, Tgi, Vllm};
+use infertap_core::EngineKind::{self, Gateway, Generic, LlamaCpp, Ollama, Sglang, TensorrtLlm, Tgi, Vllm};
 use infertap_core::scene::glob;
 
 /// The kernel keeps this much of a process name.
@@ -156,6 +156,51 @@ const BUILTIN: &[Builtin] = &[
         listening: true,
         ..NONE
     },
+    Builtin {
+        name: "nginx",
+        kind: Gateway,
+        exe: &["nginx", "openresty", "angie"],
+        listening: true,
+        ..NONE
+    },
+    Builtin {
+        name: "envoy",
+        kind: Gateway,
+        exe: &["envoy"],
+        listening: true,
+        ..NONE
+    },
+    Builtin {
+        name: "litellm",
+        kind: Gateway,
+        cmdline: &["litellm", "-m litellm", "-m litellm.proxy.proxy_cli"],
+        listening: true,
+        ..NONE
+    },
+    Builtin {
+        name: "sglang-router",
+        kind: Gateway,
+        cmdline: &[
+            "sglang-router",
+            "sglang_router",
+            "smg",
+            "-m sglang_router.launch_router",
+            "-m sglang_router.launch_server",
+        ],
+        listening: true,
+        ..NONE
+    },
+    Builtin {
+        name: "vllm-router",
+        kind: Gateway,
+        cmdline: &[
+            "vllm-router",
+            "-m vllm_router.app",
+            "-m vllm_router.launch_router",
+        ],
+        listening: true,
+        ..NONE
+    },
     // Last, since several of the above carry a copy of libllama: whatever maps it and listens is a llama.cpp server.
     Builtin {
         name: "libllama",
@@ -189,8 +234,15 @@ impl Builtin {
 }
 
 /// The rules in force: the operator's, then the built-in ones.
-pub(super) fn rules(configured: &[RuleConfig], builtin: bool) -> Vec<RuleConfig> {
-    let builtin = BUILTIN.iter().filter(|_| builtin).map(Builtin::rule);
+pub(super) fn rules(configured: &[RuleConfig], builtin: bool, gateways: bool) -> Vec<RuleConfig> {
+    let wanted = |rule: &&Builtin| {
+        if rule.kind == Gateway {
+            builtin && gateways
+        } else {
+            builtin
+        }
+    };
+    let builtin = BUILTIN.iter().filter(wanted).map(Builtin::rule);
     configured.iter().cloned().chain(builtin).collect()
 }
 

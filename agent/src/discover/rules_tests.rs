@@ -42,7 +42,48 @@ fn process(comm: &str, exe: &str, cmdline: &str) -> Process {
 }
 
 fn rule_of(mut process: Process) -> Option<String> {
-    first_match(&rules(&[], true), &mut process).map(|rule| rule.name.clone())
+    first_match(&rules(&[], true, true), &mut process).map(|rule| rule.name.clone())
+}
+
+#[test]
+fn gateways_are_known_while_they_listen_and_are_wanted() {
+    let python = "/usr/bin/python3.12";
+    for (exe, cmdline, expected) in [
+        (
+            "/usr/sbin/nginx",
+            "nginx: master process /usr/sbin/nginx",
+            "nginx",
+        ),
+        ("/usr/sbin/nginx", "nginx: worker process", "nginx"),
+        ("/usr/local/bin/envoy", "envoy -c /etc/envoy.yaml", "envoy"),
+        (
+            python,
+            "/usr/bin/python3 /usr/local/bin/litellm --config c.yaml",
+            "litellm",
+        ),
+        (
+            python,
+            "python -m sglang_router.launch_router --worker-urls u",
+            "sglang-router",
+        ),
+        ("/usr/bin/sglang-router", "sglang-router launch", "sglang-router"),
+        (
+            python,
+            "/opt/venv/bin/python /opt/venv/bin/vllm-router --port 8001",
+            "vllm-router",
+        ),
+    ] {
+        let server = |listening| Process {
+            listening,
+            ..process("x", exe, cmdline)
+        };
+        assert_eq!(rule_of(server(true)).as_deref(), Some(expected), "{cmdline}");
+        assert_eq!(rule_of(server(false)), None, "{cmdline} that serves nobody");
+        for (builtin, gateways) in [(true, false), (false, true)] {
+            let all = rules(&[], builtin, gateways);
+            assert!(first_match(&all, &mut server(true)).is_none(), "{cmdline}");
+        }
+    }
 }
 
 #[test]
@@ -247,7 +288,7 @@ fn a_library_makes_an_engine_only_of_who_listens() {
     assert_eq!(rule_of(with("/x/libllamafoo.so", true)), None);
     let mut idle = with("/x/libllama.so", false);
     assert!(
-        first_match(&rules(&[], true), &mut idle).is_none() && !idle.asked_libraries,
+        first_match(&rules(&[], true, true), &mut idle).is_none() && !idle.asked_libraries,
         "maps are not read for who does not listen"
     );
 }
@@ -261,7 +302,7 @@ fn configured_rules_come_first_and_all_their_patterns_must_match() {
         exe: vec!["/opt/*/python*".to_owned()],
         ..RuleConfig::default()
     };
-    let all = rules(std::slice::from_ref(&own), true);
+    let all = rules(std::slice::from_ref(&own), true, true);
     let name = |mut process: Process| first_match(&all, &mut process).map(|rule| rule.name.as_str());
     assert_eq!(
         name(process("vllm", "/opt/v/python3", "vllm serve m")),
@@ -271,7 +312,13 @@ fn configured_rules_come_first_and_all_their_patterns_must_match() {
         name(process("vllm", "/usr/python3", "vllm serve m")),
         Some("vllm-serve")
     );
-    assert!(first_match(&rules(&[own], false), &mut process("x", "/y", "vllm serve m")).is_none());
+    assert!(
+        first_match(
+            &rules(&[own], false, true),
+            &mut process("x", "/y", "vllm serve m")
+        )
+        .is_none()
+    );
 }
 
 #[test]

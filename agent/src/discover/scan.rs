@@ -61,7 +61,11 @@ impl Scanner {
     pub fn new(config: ScannerConfig) -> Scanner {
         Scanner {
             host: Host::new(config.root),
-            rules: rules(&config.discover.rule, config.discover.builtin_rules),
+            rules: rules(
+                &config.discover.rule,
+                config.discover.builtin_rules,
+                config.discover.gateways,
+            ),
             config: config.discover,
             exclude: config.exclude,
             known: HashMap::new(),
@@ -136,7 +140,10 @@ impl Scanner {
 
     fn node(&self, pid: u32, stat: &Stat, named: Option<&String>) -> Node {
         let known = self.known.get(&pid);
-        let mark = match (known.and_then(|known| known.rule.as_ref()), named) {
+        let rule = known.and_then(|known| known.rule.as_ref());
+        // A gateway that the operator names is to be watched as an engine: those behind it may be elsewhere.
+        let rule = rule.filter(|rule| rule.kind != EngineKind::Gateway || named.is_none());
+        let mark = match (rule, named) {
             (Some(rule), _) => Some(Mark {
                 why: format!("rule {}", rule.name),
                 kind: rule.kind,

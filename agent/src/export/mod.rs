@@ -21,7 +21,7 @@ use crate::sampler::nvml::{GpuView, NvmlState};
 use crate::usage::SharedLedger;
 use gpus::Gpus;
 use infertap_core::{
-    EngineInfo, Observation,
+    EngineInfo, EngineKind, Observation,
     capacity::CapacityReport,
     gpu::GpuShare,
     ledger::{ContextLimit, ContextLimits, LedgerConfig},
@@ -89,6 +89,7 @@ pub struct Exporter {
     usage: SharedLedger,
     records: Records,
     engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
+    gateways: Mutex<BTreeMap<Arc<str>, Arc<EngineInfo>>>,
     gpus: Mutex<Arc<Gpus>>,
     readiness: Mutex<Readiness>,
     notes: Mutex<BTreeMap<Note, String>>,
@@ -121,6 +122,7 @@ impl Exporter {
             usage,
             records: Records::default(),
             engines: Mutex::default(),
+            gateways: Mutex::default(),
             gpus: Mutex::default(),
             readiness: Mutex::new(Readiness {
                 ready: false,
@@ -190,8 +192,12 @@ impl Exporter {
         }
     }
 
-    /// Discovery found an engine, or learned more about it.
+    /// Discovery found an engine or a gateway, or learned more about it.
     pub fn engine_up(&self, info: &Arc<EngineInfo>) {
+        if info.kind == EngineKind::Gateway {
+            lock(&self.gateways).insert(Arc::clone(&info.id), Arc::clone(info));
+            return;
+        }
         self.metrics.engine_up(info);
         lock(&self.engines)
             .entry(Arc::clone(&info.id))
@@ -207,8 +213,11 @@ impl Exporter {
             });
     }
 
-    /// An engine is gone.
+    /// An engine or a gateway is gone.
     pub fn engine_down(&self, id: &str) {
+        if lock(&self.gateways).remove(id).is_some() {
+            return;
+        }
         self.context_limit(&id.into(), None);
         self.metrics.engine_down(id);
         lock(&self.engines).remove(id);
@@ -252,6 +261,11 @@ impl Exporter {
         if let Some(engine) = lock(&self.engines).get_mut(id) {
             engine.cuda = Some(Arc::new(status));
         }
+    }
+
+    /// Gateways that are up, by id.
+    pub fn gateways(&self) -> Vec<Arc<EngineInfo>> {
+        lock(&self.gateways).values().cloned().collect()
     }
 
     /// Engines that are up, by id.

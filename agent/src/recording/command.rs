@@ -8,7 +8,7 @@ use super::table::{self, Tally};
 use super::{Ending, Reader, RecordingError};
 use crate::export::metrics::{AgentLoss, Format, Metrics, MetricsConfig, MetricsError};
 use infertap_abi::DropReason;
-use infertap_core::{EventKind, Observation, PipelineConfig};
+use infertap_core::{EngineKind, EventKind, Observation, PipelineConfig};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -99,7 +99,9 @@ impl ReplayMetrics {
             Replayed::Event(kind) => {
                 self.metrics.event(kind);
                 match kind {
-                    EventKind::EngineUp(engine) => self.metrics.engine_up(engine),
+                    EventKind::EngineUp(engine) if engine.kind != EngineKind::Gateway => {
+                        self.metrics.engine_up(engine)
+                    }
                     EventKind::EngineDown { engine } => self.metrics.engine_down(engine),
                     _ => {}
                 }

@@ -105,6 +105,8 @@ impl Tally {
             | Observation::TokenizerCalls { .. }
             | Observation::Count(_)
             | Observation::TokenCount(_)
+            | Observation::Gateway(_)
+            | Observation::Joined(_)
             | Observation::Ignore(_) => {}
         }
     }

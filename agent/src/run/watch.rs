@@ -7,7 +7,7 @@ use crate::clock::monotonic_ns;
 use crate::count::context_limit;
 use crate::discover::{Change, DiscoverConfig, FoundEngine, Scan, Scanner, ScannerConfig, diff};
 use crate::sampler::memory::MemorySampler;
-use infertap_core::EngineInfo;
+use infertap_core::{EngineInfo, EngineKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -111,7 +111,8 @@ impl Watcher {
             Change::Changed(engine) => Some(engine).filter(|engine| !self.limited.contains(&engine.info.id)),
             Change::Down(_) => None,
         });
-        wanted.map(|engine| Arc::clone(&engine.info)).collect()
+        let computes = wanted.filter(|engine| engine.info.kind != EngineKind::Gateway);
+        computes.map(|engine| Arc::clone(&engine.info)).collect()
     }
 
     /// After the engines themselves were told: reading files may take a while. `false` when nobody is there to be told.
@@ -161,6 +162,7 @@ impl Watcher {
         let readings: Vec<_> = self
             .engines
             .iter()
+            .filter(|engine| engine.info.kind != EngineKind::Gateway)
             .map(|engine| memory.sampler.read(&engine.info.id, &engine.info.pids))
             .collect();
         readings.is_empty()

@@ -9,7 +9,11 @@ fuzz_target!(|input: &[u8]| {
     let Ok(whole) = read(input) else { return };
     // What follows the head is not looked at.
     let more = read(&[input, b"more"].concat()).expect("the same head");
-    for key in ["tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.chat_template"] {
+    for key in [
+        "tokenizer.ggml.tokens",
+        "tokenizer.ggml.scores",
+        "tokenizer.chat_template",
+    ] {
         // Numbers that are none are not equal to themselves.
         assert_eq!(format!("{:?}", whole.get(key)), format!("{:?}", more.get(key)));
     }

@@ -7,12 +7,16 @@
 use infertap_abi::{Direction, RecordHeader, RecordKind, Role, Transport, record_flag};
 use infertap_core::event::{Event, EventKind};
 use infertap_core::observation::TokenDirection;
-use infertap_core::{EngineInfo, EngineKind, Observation, Pipeline, PipelineConfig, PrefixConfig, RequestRecord};
+use infertap_core::{
+    EngineInfo, EngineKind, Observation, Pipeline, PipelineConfig, PrefixConfig, RequestRecord,
+};
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 const PID: u32 = 100;
+/// The last of the connections is a gateway's.
+const GATEWAY: u32 = 200;
 const STEP_NS: u64 = 1_000_000;
 
 /// What the kernel side would know of one connection.
@@ -51,14 +55,14 @@ fn steps(mut input: &[u8]) -> Vec<Step<'_>> {
     steps
 }
 
-fn engine() -> Event<'static> {
+fn engine(id: &str, kind: EngineKind, pid: u32) -> Event<'static> {
     let info = EngineInfo {
-        id: "generic-1".into(),
-        kind: EngineKind::Vllm,
+        id: id.into(),
+        kind,
         model: None,
         version: Some("0.32.0".into()),
-        pid: PID,
-        pids: vec![PID],
+        pid,
+        pids: vec![pid],
         ports: vec![1],
         container: None,
         pod_uid: None,
@@ -84,14 +88,15 @@ fn run(input: &[u8]) -> Vec<Observation> {
     let mut out = Vec::new();
     let mut counters = [Counters::default(); 4];
     let mut now = STEP_NS;
-    pipeline.handle(engine(), &mut out);
+    pipeline.handle(engine("generic-1", EngineKind::Vllm, PID), &mut out);
+    pipeline.handle(engine("nginx-1", EngineKind::Gateway, GATEWAY), &mut out);
     for step in steps(input) {
         now += STEP_NS;
         let state = &mut counters[usize::from(step.connection)];
         let mut header = RecordHeader {
             ts_ns: now,
             conn_id: u64::from(step.connection) + 1,
-            tgid: PID,
+            tgid: if step.connection == 3 { GATEWAY } else { PID },
             tid: PID + u32::from(step.length % 3),
             fd: 7,
             // Two of the connections can be an engine's own.
@@ -224,6 +229,7 @@ fuzz_target!(|input: &[u8]| {
     for observation in &out {
         match observation {
             Observation::Started(labels) => {
+                assert_eq!(&*labels.engine, "generic-1", "a gateway's counts as a request");
                 *in_flight
                     .entry((labels.engine.clone(), labels.model.clone()))
                     .or_default() += 1;
@@ -253,6 +259,17 @@ fuzz_target!(|input: &[u8]| {
             Observation::Step(step) => {
                 assert!(step.start.is_none_or(|start| start <= step.end), "{step:?}");
                 assert_ne!(step.requests, Some(0), "{step:?}");
+            }
+            Observation::Gateway(exchange) => {
+                assert_eq!(&*exchange.gateway, "nginx-1");
+            }
+            Observation::Joined(joined) => {
+                let part = &joined.part;
+                let durations = [part.before_s, part.after_s];
+                assert!(
+                    durations.iter().flatten().all(|s| s.is_finite() && *s >= 0.0),
+                    "{part:?}"
+                );
             }
             Observation::Ignore(_)
             | Observation::Engine(_)

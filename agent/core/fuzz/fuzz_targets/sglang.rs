@@ -39,7 +39,10 @@ fn run(first: u8, ops: &[Op<'_>]) -> (Vec<Seen>, Option<Dead>) {
                     Ok(Told::Outputs(outputs)) => assert!(outputs.outputs.len() <= limits.message),
                     _ => {}
                 }
-                seen.push(Seen::Message(format!("{told:?}"), message.part(0).map_or(0, |part| part.len)));
+                seen.push(Seen::Message(
+                    format!("{told:?}"),
+                    message.part(0).map_or(0, |part| part.len),
+                ));
             }
         };
         match *op {

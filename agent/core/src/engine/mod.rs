@@ -25,6 +25,8 @@ pub enum EngineKind {
     TensorrtLlm,
     /// Ollama.
     Ollama,
+    /// No engine: it passes requests on to engines (nginx, Envoy, `LiteLLM`, a router).
+    Gateway,
     /// Named by the operator (`--pid`, `--port`, `--comm`, a configured rule) or not recognised.
     Generic,
 }
@@ -39,6 +41,7 @@ impl EngineKind {
             EngineKind::Tgi => "tgi",
             EngineKind::TensorrtLlm => "tensorrt_llm",
             EngineKind::Ollama => "ollama",
+            EngineKind::Gateway => "gateway",
             EngineKind::Generic => "generic",
         }
     }

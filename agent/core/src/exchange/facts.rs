@@ -3,13 +3,14 @@
 //! Owns: what messages and documents mean for counts, timeline and labels. Refuses: bytes (`body`), the record's shape
 //! (`record`).
 
-use super::{body, reason};
+use super::{body, gateway::Hop, reason};
 use crate::{
-    Anomaly, EngineInfo, EngineKind, Observation, Source,
+    Anomaly, EngineInfo, EngineKind, Nanos, Observation, Source,
     context::Context,
     count::{self, CountOutcome, Kept},
     diagnose::Witness,
     engine::vllm,
+    gateway::Digest,
     infer::{self, Estimate},
     inside::Told,
     observation::Labels,
@@ -24,7 +25,7 @@ use crate::{
 use std::{borrow::Cow, sync::Arc};
 
 /// Label value of what nobody told.
-const UNKNOWN: &str = "unknown";
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// Everything but the parsers, so that they can be fed while it changes.
 #[derive(Debug)]
@@ -70,12 +71,34 @@ pub(super) struct Facts {
     pub(super) witness: Witness,
     /// Failed allocations of its engine when it began.
     pub(super) alloc_mark: AllocMark,
+    /// It is between a gateway and its client, and no request of its own.
+    pub(super) hop: Option<Box<Hop>>,
+    /// Of its body, where there are gateways.
+    pub(super) digest: Option<Digest>,
 }
 
 impl Facts {
     pub(super) fn mark(&mut self, reason: &'static str) {
         if !self.incomplete.contains(&reason) {
             self.incomplete.push(reason);
+        }
+    }
+
+    /// A request has reached its engine, whose others it may have to do with.
+    pub(super) fn arrive(&mut self, began: Nanos, context: &mut Context<'_>) {
+        self.witness = context
+            .peers
+            .arrive(context.engine, context.inside, context.config);
+        if let Some(engine) = context.engine {
+            self.tokenizes_in = Some(engine.id.clone());
+            self.alloc_mark = context.pressure.mark(&engine.id);
+            context
+                .tokenizing
+                .opened(&engine.id, self.id, began, (context.tgid, context.tid));
+            if context.config.estimates {
+                context.infer.arrived(&engine.id, self.id, began);
+            }
+            context.gpu.arrived(&engine.id, self.id, began);
         }
     }
 
@@ -123,13 +146,16 @@ impl Facts {
         let response = &mut self.response;
         let unnamed = response.id.is_none();
         name(&mut response.id, message.id);
-        if let (true, Some(id)) = (unnamed, &response.id) {
+        if let (true, Some(id), None) = (unnamed, &response.id, &self.hop) {
             context.peers.answering(&self.witness, self.id, id);
         }
         name(&mut response.model, message.model);
         name(&mut response.finish_reason, message.finish_reason);
         response.error = response.error.or(message.error);
         response.done |= message.done;
+        if self.hop.is_some() {
+            return;
+        }
 
         let total = message.usage.and_then(|usage| usage.output);
         let alone = message.choices.iter().nth(1).is_none() && !self.several_choices;
@@ -309,6 +335,7 @@ impl Facts {
 
     pub(super) fn start_if_known(&mut self, context: &mut Context<'_>) {
         if self.labels.is_none()
+            && self.hop.is_none()
             && self.protocol.is_some()
             && let Some(model) = self.model(context.engine)
             && self.scene_of(model, context.engine, self.answered()).is_some()

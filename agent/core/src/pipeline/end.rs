@@ -51,6 +51,7 @@ impl Pipeline {
                 pressure: &mut self.pressure,
                 counting: &mut self.counting,
                 prefix: &mut self.prefix,
+                gateways: &mut self.gateways,
                 in_flight: &mut self.in_flight,
                 unflushed: false,
             },
@@ -74,6 +75,31 @@ impl Pipeline {
             self.dropped.remember(conn);
         }
         self.end(slot, at, out, act);
+    }
+
+    /// Tells what did not fit since it was last told.
+    pub(super) fn tell_anomalies(&mut self, out: &mut Vec<Observation>) {
+        for _ in 0..self.gateways.take_evicted() {
+            self.anomalies.add(Anomaly::Evicted);
+        }
+        self.anomalies.tell(out);
+    }
+
+    /// All processes of an engine are gone.
+    pub(super) fn engine_down(&mut self, engine: &str, at: Nanos, out: &mut Vec<Observation>) {
+        let tgids = self.engines.tgids(engine);
+        self.server_died(&tgids, at, out);
+        for tgid in tgids {
+            self.slots.exit(tgid);
+        }
+        self.engines.down(engine);
+        self.gateways.down(engine);
+        self.inside.down(engine, out);
+        self.peers.down(engine);
+        self.tokenizing.down(engine);
+        self.infer.down(engine);
+        self.gpu.down(engine, at);
+        self.pressure.down(engine);
     }
 
     pub(super) fn evict_oldest(&mut self, at: Nanos, out: &mut Vec<Observation>) {

@@ -23,7 +23,7 @@ pub(super) const BLOCK_BYTES: usize = 128;
 pub struct Seed(pub [u64; 2]);
 
 impl Seed {
-    pub(super) fn hasher(self) -> SipHasher13 {
+    pub(crate) fn hasher(self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0[0], self.0[1])
     }
 

@@ -31,6 +31,8 @@ pub fn check_pairing(out: &[Observation]) -> usize {
                 assert_ne!(step.requests, Some(0), "{step:?}");
             }
             Observation::Ignore(_)
+            | Observation::Gateway(_)
+            | Observation::Joined(_)
             | Observation::Engine(_)
             | Observation::Capacity(_)
             | Observation::Pressure(_)

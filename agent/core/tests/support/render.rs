@@ -13,6 +13,23 @@ pub fn render(out: &[Observation]) -> String {
             }
             Observation::Anomaly { kind, count } => writeln!(s, "anomaly {} {count}", kind.as_str()),
             Observation::Ignore(conn) => writeln!(s, "ignore {}", conn.0),
+            Observation::Gateway(exchange) => writeln!(
+                s,
+                "gateway {} {} http={:?} id={:?} engine={}",
+                exchange.gateway,
+                exchange.status.as_str(),
+                exchange.http_status,
+                exchange.response_id,
+                exchange.outcome.as_str()
+            ),
+            Observation::Joined(joined) => writeln!(
+                s,
+                "joined by {} before={:?} after={:?} trace={:?}",
+                joined.part.joined_by.as_str(),
+                joined.part.before_s,
+                joined.part.after_s,
+                joined.trace
+            ),
             Observation::Finished(finished) => writeln!(s, "{}", render_record(finished)),
             Observation::EngineMessages { engine, understood } => {
                 writeln!(s, "engine messages of {engine}: {understood}")

@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use infertap_core::{RequestRecord, Status, budget::BudgetReport, prefix::PrefixReport};
+use infertap_core::{EngineInfo, RequestRecord, Status, budget::BudgetReport, prefix::PrefixReport};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::{
@@ -35,7 +35,7 @@ infertap: a tap on LLM inference
 /healthz           the agent is alive
 /readyz            the agent observes what it should; 503 and why when not
 /api/v1/budgets    what is used of budgets, and when they will be used up
-/api/v1/engines    inference engines found on this host
+/api/v1/engines    inference engines found on this host, and gateways before them
 /api/v1/gpus       NVIDIA GPUs: last reading, processes and engines, what is not supported
 /api/v1/prefix     how much of the prompts begins like prompts before them, what was hit, and what breaks it
 /api/v1/requests   requests that ended lately, newest first: ?limit=N&engine=&model=&scene=&status=
@@ -185,11 +185,13 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 #[derive(Serialize)]
 struct Engines {
     engines: Vec<EngineStatus>,
+    gateways: Vec<Arc<EngineInfo>>,
 }
 
 async fn engines(State(app): State<Arc<App>>) -> Json<Engines> {
     Json(Engines {
         engines: app.exporter.engines(),
+        gateways: app.exporter.gateways(),
     })
 }
 

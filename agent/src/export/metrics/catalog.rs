@@ -79,6 +79,7 @@ macro_rules! catalog {
 mod budget;
 mod cost;
 mod cuda;
+mod gateway;
 mod gpu;
 mod gpu_join;
 mod prefix;
@@ -89,6 +90,7 @@ mod usage;
 pub(super) use budget::*;
 pub(super) use cost::*;
 pub(super) use cuda::*;
+pub(super) use gateway::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
 pub(super) use prefix::*;
@@ -109,6 +111,7 @@ pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
         store::STORE,
         prefix::PREFIXES,
         records::RECORDS,
+        gateway::GATEWAYS,
     ]
     .concat()
 });

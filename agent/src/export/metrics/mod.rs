@@ -14,6 +14,7 @@ mod cost;
 mod cuda;
 mod events;
 mod families;
+mod gateway;
 mod golden;
 mod gpu;
 mod gpu_join;
@@ -26,6 +27,7 @@ mod pressure;
 mod process;
 mod records;
 mod reference;
+mod register;
 mod running;
 mod series;
 mod store;
@@ -50,9 +52,10 @@ use histogram::Exemplar;
 use infertap_abi::DropReason;
 use infertap_core::{Anomaly, CountOutcome, EngineInfo, EventKind, Observation};
 use prometheus::{
-    Encoder, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
     proto::{Metric, MetricFamily},
 };
+use register::{counter_vec, gauge_vec, options};
 use series::State;
 use std::{
     slice,
@@ -120,6 +123,7 @@ pub struct Metrics {
     gpu_shares: gpu_join::GpuShares,
     usage: usage::UsageMetrics,
     costs: cost::Costs,
+    gateways: gateway::GatewayMetrics,
     prefixes: prefix::Prefixes,
     wall_clock: fn() -> Option<u64>,
 }
@@ -217,6 +221,7 @@ impl Metrics {
             gpu_shares: gpu_join::GpuShares::register(&registry)?,
             usage: usage::UsageMetrics::register(&registry)?,
             costs: cost::Costs::register(&registry)?,
+            gateways: gateway::GatewayMetrics::register(&registry)?,
             prefixes: prefix::Prefixes::register(&registry)?,
             wall_clock,
             families,
@@ -270,6 +275,8 @@ impl Metrics {
                     direction,
                     count,
                 } => self.costs.unpriced(labels, *direction, *count, &mut state),
+                Observation::Gateway(exchange) => self.gateways.served(exchange),
+                Observation::Joined(joined) => self.gateways.joined(&joined.part),
                 Observation::TokenCount(outcome) => self.token_counts[*outcome as usize].inc(),
                 // Coverage is told with its engine, by `Exporter::apply`.
                 Observation::EngineMessages { .. } | Observation::Count(_) | Observation::Ignore(_) => {}
@@ -396,22 +403,6 @@ impl openmetrics::Exemplars for Metrics {
             .and_then(|histogram| histogram.exemplars(metric.get_label()))
             .unwrap_or_default()
     }
-}
-
-fn options(definition: &Definition) -> Opts {
-    Opts::new(definition.name, definition.help)
-}
-
-fn counter_vec(registry: &Registry, definition: &Definition) -> prometheus::Result<IntCounterVec> {
-    let counter = IntCounterVec::new(options(definition), definition.labels)?;
-    registry.register(Box::new(counter.clone()))?;
-    Ok(counter)
-}
-
-fn gauge_vec(registry: &Registry, definition: &Definition) -> prometheus::Result<IntGaugeVec> {
-    let gauge = IntGaugeVec::new(options(definition), definition.labels)?;
-    registry.register(Box::new(gauge.clone()))?;
-    Ok(gauge)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::clock::monotonic_ns;
 use crate::discover::{Change, FoundEngine, Part};
 use crate::probe::ProbeError;
 use infertap_core::pressure::MemoryReading;
-use infertap_core::{Event, EventKind, Nanos};
+use infertap_core::{EngineKind, Event, EventKind, Nanos};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,7 +27,9 @@ impl Tap {
         if let Some(recorder) = &self.recorder {
             recorder.engine_up(at, info);
         }
-        if let Some(counter) = &self.counter {
+        // A gateway computes nothing: there is nothing to count with, and it calls no GPU.
+        let computes = info.kind != EngineKind::Gateway;
+        if let Some(counter) = self.counter.as_ref().filter(|_| computes) {
             counter.engine_up(info);
         }
         // The core first: events of a process must find its engine.
@@ -56,7 +58,7 @@ impl Tap {
             }
         }
         // CUDA is called by whoever computes, which mostly is a worker.
-        for pid in parts.keys() {
+        for pid in parts.keys().filter(|_| computes) {
             self.watch_cuda(*pid);
         }
         self.exporter.engine_coverage(&info.id, "socket", covered);

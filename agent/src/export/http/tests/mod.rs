@@ -230,7 +230,7 @@ async fn engines_come_and_go() {
     let server = server().await;
     assert_eq!(
         get(server.address, "/api/v1/engines").await.json(),
-        json!({"engines": []})
+        json!({"engines": [], "gateways": []})
     );
     server.exporter.engine_up(&Arc::new(engine("vllm-8000", 7)));
     server.exporter.engine_up(&Arc::new(engine("llama_cpp-8080", 8)));
