@@ -22,3 +22,10 @@ pub(crate) fn unix_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
+
+/// What has to be added to CLOCK_MONOTONIC now to get Unix time, nanoseconds.
+pub(crate) fn unix_offset_ns() -> i128 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let unix = since.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(0));
+    unix - i128::from(monotonic_ns())
+}

@@ -48,6 +48,7 @@ use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
 use crate::records::RecordsConfig;
 use crate::sampler::nvml::GpuConfig;
+use crate::ship::otlp::OtlpConfig;
 use crate::store::StoreConfig;
 use crate::usage::{ContextLimitConfig, UsageConfig};
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,8 @@ pub struct Config {
     pub prefix: PrefixSection,
     /// Which requests keep their record.
     pub records: RecordsConfig,
+    /// Where traces go.
+    pub otlp: OtlpConfig,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -164,6 +167,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::list_of::<ContextLimitConfig>("context_limit", ContextLimitConfig::EXAMPLE),
     SectionInfo::of::<PrefixSection>("prefix"),
     SectionInfo::of::<RecordsConfig>("records"),
+    SectionInfo::of::<OtlpConfig>("otlp"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];

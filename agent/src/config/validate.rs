@@ -72,6 +72,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         crate::usage::ContextLimitConfig::invalid(&config.context_limit),
         config.prefix.invalid(),
         config.records.invalid(),
+        config.otlp.invalid(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

@@ -1,11 +1,13 @@
 //! Keeping records while the agent runs.
 //!
-//! Owns: asking the core which, giving them to the store, having old ones dropped. Refuses: writing (the store's thread does,
-//! in batches) and waiting: what the store has no room for is lost, and counted there.
+//! Owns: asking the core which, giving them to the store and to the outlets, having old ones dropped. Refuses: writing (the
+//! store's thread does, in batches) and waiting: what the store or an outlet has no room for is lost, and counted there.
 
 use super::RecordsConfig;
+use super::settle::Settling;
 use crate::clock::{monotonic_ns, unix_ms};
 use crate::export::metrics::{Metrics, Traces, lock};
+use crate::ship::Outlets;
 use crate::store::Store;
 use crate::store::tables::record::{Energy, KeptRecord, Retain};
 use infertap_core::Observation;
@@ -30,7 +32,9 @@ pub struct Records {
 
 #[derive(Debug)]
 struct Active {
-    store: Weak<Store>,
+    /// Where there is one.
+    store: Option<Weak<Store>>,
+    outlets: Arc<Outlets>,
     state: Mutex<State>,
 }
 
@@ -41,6 +45,8 @@ struct State {
     bytes: u64,
     /// Ids of what was kept, the oldest first.
     awaited: VecDeque<String>,
+    /// What goes to the outlets soon.
+    settling: Settling,
     retained: Option<Instant>,
 }
 
@@ -61,19 +67,35 @@ impl Found {
 }
 
 impl Records {
-    /// Keeps records in this store from here on. Once.
-    pub fn keep_in(&self, store: &Arc<Store>, config: &RecordsConfig, metrics: &Metrics) {
+    /// Keeps records in this store, where there is one, and sends them to these outlets, from here on. Once.
+    pub fn keep(
+        &self,
+        store: Option<&Arc<Store>>,
+        outlets: Arc<Outlets>,
+        config: &RecordsConfig,
+        metrics: &Metrics,
+    ) {
+        if store.is_none() && outlets.list().is_empty() {
+            return;
+        }
         metrics.records_begin();
         let _ = self.active.set(Active {
-            store: Arc::downgrade(store),
+            store: store.map(Arc::downgrade),
+            outlets,
             state: Mutex::new(State {
                 sampler: Sampler::new(config.sampling()),
                 keep: config.keep.duration(),
                 bytes: config.max_bytes.get(),
                 awaited: VecDeque::new(),
+                settling: Settling::default(),
                 retained: None,
             }),
         });
+    }
+
+    /// As [`Records::keep`], in this store alone.
+    pub fn keep_in(&self, store: &Arc<Store>, config: &RecordsConfig, metrics: &Metrics) {
+        self.keep(Some(store), Arc::default(), config, metrics);
     }
 
     /// Other rules and bounds from here on, where records are kept.
@@ -91,9 +113,10 @@ impl Records {
     /// Decides on the requests that ended, and keeps those that are worth it; these can be looked up by their traces.
     /// `found` are the rules that others found requests to match.
     pub(crate) fn apply(&self, observations: &[Observation], found: &Found, metrics: &Metrics) -> Traces {
-        let Some((active, store)) = self.active() else {
+        let Some(active) = self.active.get() else {
             return Traces::Any;
         };
+        let store = active.store();
         let mut traces = Vec::new();
         let mut state = None;
         for observation in observations {
@@ -106,20 +129,28 @@ impl Records {
                     metrics.record_decided(decision);
                     if decision.kept() {
                         let energy_comes = finished.record.energy_j.is_none();
-                        if store.submit(kept(finished, decision.matched.iter())) {
+                        let kept = kept(finished, decision.matched.iter());
+                        let sent = active.send_soon(state, &kept);
+                        let stored = store.as_ref().is_some_and(|store| store.submit(kept));
+                        if sent || stored {
                             traces.push(finished.id);
-                            if energy_comes {
-                                if state.awaited.len() >= AWAITED {
-                                    state.awaited.pop_front();
-                                }
-                                state.awaited.push_back(finished.record.id.clone());
+                        }
+                        if stored && energy_comes {
+                            if state.awaited.len() >= AWAITED {
+                                state.awaited.pop_front();
                             }
+                            state.awaited.push_back(finished.record.id.clone());
                         }
                     }
                 }
                 Observation::Gpu(GpuShare::Whole { id, joules }) => {
                     let state = state.get_or_insert_with(|| lock(&active.state));
-                    if let Some(at) = state.awaited.iter().position(|awaited| awaited == id) {
+                    state
+                        .settling
+                        .amend(id, |kept| kept.record.energy_j = Some(*joules));
+                    if let Some(at) = state.awaited.iter().position(|awaited| awaited == id)
+                        && let Some(store) = &store
+                    {
                         state.awaited.remove(at);
                         store.submit(Energy {
                             id: id.clone(),
@@ -133,13 +164,18 @@ impl Records {
         Traces::Of(traces)
     }
 
-    /// Has old records dropped, once a minute. To be called every few seconds.
+    /// Sends what has waited long enough, and has old records dropped once a minute. To be called every few seconds.
     pub fn advance(&self) {
-        let Some((active, store)) = self.active() else {
+        let Some(active) = self.active.get() else {
             return;
         };
         let mut state = lock(&active.state);
-        if state.retained.is_none_or(|last| last.elapsed() >= RETAIN) {
+        for kept in state.settling.due(Instant::now()) {
+            active.outlets.offer(&kept);
+        }
+        if let Some(store) = active.store()
+            && state.retained.is_none_or(|last| last.elapsed() >= RETAIN)
+        {
             state.retained = Some(Instant::now());
             let since = u128::from(unix_ms()).saturating_sub(state.keep.as_millis());
             store.submit(Retain {
@@ -149,9 +185,30 @@ impl Records {
         }
     }
 
-    fn active(&self) -> Option<(&Active, Arc<Store>)> {
-        let active = self.active.get()?;
-        Some((active, active.store.upgrade()?))
+    /// Hands all that waits to the outlets: no more observations come.
+    pub fn settle(&self) {
+        if let Some(active) = self.active.get() {
+            for kept in lock(&active.state).settling.all() {
+                active.outlets.offer(&kept);
+            }
+        }
+    }
+}
+
+impl Active {
+    fn store(&self) -> Option<Arc<Store>> {
+        self.store.as_ref()?.upgrade()
+    }
+
+    /// Has a record sent once it has settled; whether there is anybody to send it to.
+    fn send_soon(&self, state: &mut State, kept: &KeptRecord) -> bool {
+        if self.outlets.list().is_empty() {
+            return false;
+        }
+        if let Some(early) = state.settling.push(Instant::now(), kept.clone()) {
+            self.outlets.offer(&early);
+        }
+        true
     }
 }
 

@@ -10,6 +10,7 @@ mod found_tests;
 mod keeper;
 #[cfg(test)]
 mod query_tests;
+mod settle;
 mod show;
 #[cfg(test)]
 mod tests;

@@ -68,7 +68,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
         let budgets = tokio::task::block_in_place(|| store::budgets(config, &exporter, store.as_ref()))?;
         let days = config.usage.ledger().days;
         let mut keeper = tokio::task::block_in_place(|| Keeper::new(exporter.usage(), store.clone(), days));
-        store::records(&config.records, &exporter, store.as_ref());
+        let outlets = store::records(config, &exporter, store.as_ref())?;
         let session = tokio::task::block_in_place(|| Session::start(config, &exporter, None))?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");
@@ -82,15 +82,16 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
             failure = &mut ended => failure.ok(),
         };
         tracing::info!("detaching probes");
+        let finished = tokio::task::block_in_place(|| session.handle.finish());
+        store::send_rest(&exporter, &outlets).await;
         tokio::task::block_in_place(|| {
-            let finished = session.handle.finish();
             keeper.keep(exporter.usage());
             drop(keeper);
             // After the last observation, and before the store ends.
             drop(budgets);
             store::close(store);
-            finished
-        })?;
+        });
+        finished?;
         failed.map_or(Ok(()), |reason: String| Err(anyhow::anyhow!(reason)))
     })
 }

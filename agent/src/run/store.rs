@@ -5,12 +5,14 @@
 use crate::budget::KeeperThread;
 use crate::config::Config;
 use crate::export::{Exporter, Note};
-use crate::records::RecordsConfig;
+use crate::ship::{self, Outlets};
 use crate::store::{Store, StoreConfig, StoreStatus};
 use anyhow::Context as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long the agent's end waits for destinations of records, all together.
+const SEND: Duration = Duration::from_secs(4);
 /// How long the agent's end waits for the disk.
 const CLOSE: Duration = Duration::from_secs(5);
 
@@ -56,11 +58,27 @@ pub(super) fn budgets(
     KeeperThread::start(exporter).context("cannot start the thread of the budgets")
 }
 
-/// Keeps records of requests where there is a store.
-pub(super) fn records(config: &RecordsConfig, exporter: &Exporter, store: Option<&Arc<Store>>) {
-    if let Some(store) = store {
-        exporter.records().keep_in(store, config, exporter.metrics());
-    }
+/// Keeps records of requests where there is a store, and sends them where that is configured. Within the runtime.
+///
+/// # Errors
+/// A destination can't be used as it is configured.
+pub(super) fn records(
+    config: &Config,
+    exporter: &Exporter,
+    store: Option<&Arc<Store>>,
+) -> anyhow::Result<Arc<Outlets>> {
+    let outlets = ship::start(config, exporter.metrics())?;
+    let to = Arc::clone(&outlets);
+    exporter
+        .records()
+        .keep(store, to, &config.records, exporter.metrics());
+    Ok(outlets)
+}
+
+/// Sends what is still to be sent, for a while.
+pub(super) async fn send_rest(exporter: &Exporter, outlets: &Outlets) {
+    exporter.records().settle();
+    outlets.finish(SEND).await;
 }
 
 /// Waits until everything is written, whoever else holds the store.

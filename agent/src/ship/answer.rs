@@ -60,31 +60,34 @@ impl HttpAnswer {
     /// Status and the beginning of the body, for a log.
     pub fn told(&self) -> String {
         let text = String::from_utf8_lossy(&self.body[..self.body.len().min(4 * TOLD)]);
-        let clean: String = text
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .take(TOLD)
-            .collect();
-        match clean.trim() {
+        match clean(&text).as_str() {
             "" => format!("HTTP {}", self.status),
             text => format!("HTTP {}: {text}", self.status),
         }
     }
+}
 
-    /// Blanks the secrets of the request in the body: a destination may repeat what it refuses.
-    pub(super) fn forget(&mut self, request: &HeaderMap) {
-        for value in request.values().filter(|value| value.is_sensitive()) {
-            let whole = value.as_bytes();
-            let secret = whole
-                .iter()
-                .position(|byte| *byte == b' ')
-                .map_or(whole, |at| &whole[at + 1..]);
-            for secret in [whole, secret] {
-                while let Some(at) =
-                    memchr::memmem::find(&self.body, secret).filter(|_| secret.len() >= SHORTEST)
-                {
-                    self.body.splice(at..at + secret.len(), *b"*");
-                }
+/// Text of a destination for a log: its beginning, without control characters.
+pub(super) fn clean(text: &str) -> String {
+    let clean: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(TOLD)
+        .collect();
+    clean.trim().to_owned()
+}
+
+/// Blanks the secrets of a request in its answer: a destination may repeat what it refuses.
+pub(super) fn forget(answer: &mut Vec<u8>, request: &HeaderMap) {
+    for value in request.values().filter(|value| value.is_sensitive()) {
+        let whole = value.as_bytes();
+        let secret = whole
+            .iter()
+            .position(|byte| *byte == b' ')
+            .map_or(whole, |at| &whole[at + 1..]);
+        for secret in [whole, secret] {
+            while let Some(at) = memchr::memmem::find(answer, secret).filter(|_| secret.len() >= SHORTEST) {
+                answer.splice(at..at + secret.len(), *b"*");
             }
         }
     }
@@ -152,7 +155,7 @@ mod tests {
         secret.set_sensitive(true);
         let request = HeaderMap::from_iter([(reqwest::header::AUTHORIZATION, secret)]);
         let mut told = answer(401, &[], "no:\n\u{1b}[31m s3cret, Bearer s3cret is old");
-        told.forget(&request);
+        forget(&mut told.body, &request);
         assert_eq!(told.told(), "HTTP 401: no:  [31m *, * is old");
         assert_eq!(
             answer(500, &[], &"é".repeat(10_000)).told().chars().count(),

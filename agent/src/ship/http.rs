@@ -4,16 +4,15 @@
 //! are rotated, compression, bounds of an answer. Refuses: redirects, which would carry credentials elsewhere; proxies from
 //! the environment; and secrets in what is logged, whoever repeats them.
 
-use super::answer::HttpAnswer;
+use super::answer::{HttpAnswer, forget};
 use super::link::endpoint;
 use super::tls::{self, Stamp};
-use super::{Destination, LinkConfig, Verdict};
+use super::{Destination, LinkConfig, Verdict, with_causes};
 use crate::export::metrics::lock;
 use crate::store::tables::record::KeptRecord;
 use bytes::Bytes;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Url};
-use std::error::Error as _;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -194,7 +193,7 @@ impl<D: HttpDestination> Http<D> {
             headers: std::mem::take(response.headers_mut()),
             body,
         };
-        answer.forget(common);
+        forget(&mut answer.body, common);
         Ok(answer)
     }
 }
@@ -302,16 +301,9 @@ fn authority(url: &Url) -> String {
         .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// An error with its causes, without the URL: that is in the configuration.
+/// What is told of an error: not the URL, which is in the configuration.
 fn told(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+    with_causes(&error.without_url())
 }
 
 fn gzip(plain: &[u8]) -> Vec<u8> {

@@ -5,7 +5,7 @@
 //! agent its queue and nothing else: whoever offers a record never waits.
 //!
 //! A new destination is a file that implements [`HttpDestination`] or [`Destination`], its section in the configuration
-//! ([`destination_section!`](crate::destination_section)), and a line where the agent starts them (`run`).
+//! ([`destination_section!`](crate::destination_section)), and a line in [`start`].
 
 mod answer;
 mod backoff;
@@ -13,6 +13,7 @@ mod courier;
 mod destination;
 mod http;
 mod link;
+pub mod otlp;
 mod outlet;
 mod tls;
 
@@ -23,8 +24,12 @@ pub use http::{Http, HttpDestination, HttpRequest, Prepared};
 pub use link::LinkConfig;
 pub use outlet::Outlet;
 
+use crate::config::Config;
+use crate::export::Metrics;
 use crate::export::metrics::lock;
 use crate::store::tables::record::KeptRecord;
+use anyhow::anyhow;
+use prometheus::IntCounterVec;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -34,13 +39,24 @@ use tokio::task::JoinHandle;
 pub struct Outlets {
     list: Vec<Arc<Outlet>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    failures: Option<IntCounterVec>,
 }
 
 impl Outlets {
+    /// None yet. Attempts that fail are counted here, by destination.
+    pub fn counting(failures: IntCounterVec) -> Outlets {
+        Outlets {
+            failures: Some(failures),
+            ..Outlets::default()
+        }
+    }
+
     /// Adds a destination and starts sending to it. `attempt` is the time that one attempt may take. To be called within a
     /// tokio runtime.
     pub fn add<D: Destination>(&mut self, destination: D, limits: Limits, attempt: Duration) -> Arc<Outlet> {
-        let outlet = Arc::new(Outlet::new(destination.name(), limits));
+        let name = destination.name();
+        let failures = self.failures.as_ref().map(|all| all.with_label_values(&[name]));
+        let outlet = Arc::new(Outlet::new(name, limits, failures));
         let task = outlet::deliver(Arc::clone(&outlet), destination, attempt);
         lock(&self.tasks).push(tokio::spawn(task));
         self.list.push(Arc::clone(&outlet));
@@ -79,6 +95,43 @@ impl Outlets {
             }
         }
     }
+}
+
+/// Starts sending to what is configured. To be called within a tokio runtime.
+///
+/// # Errors
+/// A destination can't be used as it is configured.
+pub fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<Outlets>> {
+    let mut outlets = Outlets::counting(metrics.export_failures());
+    let host = host_name();
+    otlp::start(&config.otlp, &host, &mut outlets).map_err(|reason| anyhow!("otlp.endpoint: {reason}"))?;
+    let outlets = Arc::new(outlets);
+    if !outlets.list.is_empty() {
+        metrics.exports(Arc::clone(&outlets))?;
+        let names: Vec<&str> = outlets.list.iter().map(|outlet| outlet.name()).collect();
+        tracing::info!("sending records to {}", names.join(", "));
+    }
+    Ok(outlets)
+}
+
+/// An error with its causes.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// The name of this host.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Some(name.trim())
+        .filter(|name| !name.is_empty())
+        .unwrap_or("unknown")
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::{Courier, Destination, Limits, Next, Outcome, Verdict};
 use crate::clock::unix_ms;
 use crate::export::metrics::lock;
 use crate::store::tables::record::KeptRecord;
+use prometheus::IntCounter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,18 +21,21 @@ pub struct Outlet {
     courier: Mutex<Courier>,
     wake: Notify,
     failures: AtomicU64,
+    /// The same in the metrics.
+    told: Option<IntCounter>,
     /// Unix time in milliseconds; 0 before the first.
     delivered_ms: AtomicU64,
 }
 
 impl Outlet {
-    pub(super) fn new(name: &'static str, limits: Limits) -> Outlet {
+    pub(super) fn new(name: &'static str, limits: Limits, told: Option<IntCounter>) -> Outlet {
         let seed = unix_ms() ^ (u64::from(std::process::id()) << 32) ^ name.len() as u64;
         Outlet {
             name,
             courier: Mutex::new(Courier::new(limits, seed)),
             wake: Notify::new(),
             failures: AtomicU64::new(0),
+            told,
             delivered_ms: AtomicU64::new(0),
         }
     }
@@ -66,6 +70,18 @@ impl Outlet {
     pub fn delivered_at(&self) -> Option<f64> {
         let ms = self.delivered_ms.load(Relaxed);
         (ms > 0).then_some(ms as f64 / 1000.0)
+    }
+
+    /// The destination took a batch now.
+    pub(super) fn delivered(&self) {
+        self.delivered_ms.store(unix_ms(), Relaxed);
+    }
+
+    fn failed(&self) {
+        self.failures.fetch_add(1, Relaxed);
+        if let Some(told) = &self.told {
+            told.inc();
+        }
     }
 
     /// No more records come.
@@ -108,9 +124,9 @@ pub(super) async fn deliver<D: Destination>(outlet: Arc<Outlet>, destination: D,
                 prepared = matches!(verdict, Verdict::Retry { .. }).then_some((batch, payload));
                 let accepted = matches!(verdict, Verdict::Accepted { .. });
                 if accepted {
-                    outlet.delivered_ms.store(unix_ms(), Relaxed);
+                    outlet.delivered();
                 } else {
-                    outlet.failures.fetch_add(1, Relaxed);
+                    outlet.failed();
                 }
                 lock(&outlet.courier).done(Instant::now(), &verdict);
                 state.tell(&verdict, records.len());

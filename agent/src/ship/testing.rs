@@ -1,8 +1,11 @@
 //! Records to send, for the tests of destinations.
 
 use crate::export::metrics::tests::{labels, record};
+use crate::ship::otlp::OtlpConfig;
+use crate::ship::{Outlet, Outlets};
 use crate::store::tables::record::KeptRecord;
 use infertap_core::Status;
+use std::sync::Arc;
 
 /// A record with this id, 16 hexadecimal digits.
 pub(crate) fn kept(id: &str) -> KeptRecord {
@@ -17,4 +20,15 @@ pub(crate) fn kept(id: &str) -> KeptRecord {
         token_gaps: Vec::new(),
         content: None,
     }
+}
+
+/// A destination that has taken something.
+pub(crate) fn outlets() -> Arc<Outlets> {
+    let limits = OtlpConfig::default().link().limits();
+    let outlet = Outlet::new("otlp", limits, None);
+    outlet.delivered();
+    Arc::new(Outlets {
+        list: vec![Arc::new(outlet)],
+        ..Outlets::default()
+    })
 }

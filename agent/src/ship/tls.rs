@@ -11,6 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// A file larger than this holds no certificates.
+pub(super) const FILE_LIMIT: u64 = 4 << 20;
+
 /// What tells one state of the files from another.
 pub(super) type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 

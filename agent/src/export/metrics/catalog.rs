@@ -79,6 +79,7 @@ macro_rules! catalog {
 mod budget;
 mod cost;
 mod cuda;
+mod exports;
 mod gateway;
 mod gpu;
 mod gpu_join;
@@ -90,6 +91,7 @@ mod usage;
 pub(super) use budget::*;
 pub(super) use cost::*;
 pub(super) use cuda::*;
+pub(super) use exports::*;
 pub(super) use gateway::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
@@ -112,6 +114,7 @@ pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
         prefix::PREFIXES,
         records::RECORDS,
         gateway::GATEWAYS,
+        exports::EXPORTS,
     ]
     .concat()
 });
@@ -328,7 +331,7 @@ catalog! {
         source "The agent, whenever the file changes or it gets SIGHUP."
         absent "Never.";
     EXPORT_FAILURES: Counter "infertap_export_failures_total" ["exporter"]
-        "Exports that failed, by exporter."
+        "Exports that failed, by exporter: expositions, or attempts to deliver records. exporter is prometheus, or a section of the configuration."
         source "The exporters."
         absent "Never for prometheus; for others, when not configured.";
     CPU_SECONDS: Counter "infertap_cpu_seconds_total" []

@@ -13,6 +13,7 @@ mod config;
 mod cost;
 mod cuda;
 mod events;
+mod exports;
 mod families;
 mod gateway;
 mod golden;

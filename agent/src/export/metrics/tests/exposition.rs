@@ -50,6 +50,9 @@ fn the_catalog_is_what_is_registered() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let store = crate::store::StoreStatus::new(file.path(), true);
     exercised.store(Arc::new(store)).expect("the first one");
+    exercised
+        .exports(crate::ship::testing::outlets())
+        .expect("the first ones");
     let registered: BTreeMap<_, _> = exercised.gather().iter().map(of_family).collect();
     assert_eq!(registered, catalog);
 }

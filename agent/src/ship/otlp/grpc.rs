@@ -1,0 +1,156 @@
+//! OTLP over gRPC.
+//!
+//! Owns: the channel, again when its certificates change, and what statuses mean. Refuses: waiting for a connection longer
+//! than an attempt may take.
+
+use super::http::accepted;
+use super::spans::Encoder;
+use super::status::verdict;
+use crate::clock::unix_offset_ns;
+use crate::export::metrics::lock;
+use crate::ship::link::given;
+use crate::ship::tls::{self, Stamp};
+use crate::ship::{Destination, LinkConfig, Verdict};
+use crate::store::tables::record::KeptRecord;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use reqwest::header::HeaderMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct OtlpGrpc {
+    encoder: Encoder,
+    link: Arc<LinkConfig>,
+    channel: Arc<Mutex<Option<(Stamp, Channel)>>>,
+}
+
+/// Spans, and of how many records.
+#[derive(Debug)]
+pub(super) struct Batch {
+    request: ExportTraceServiceRequest,
+    records: usize,
+}
+
+impl OtlpGrpc {
+    pub(super) fn new(encoder: Encoder, link: LinkConfig) -> OtlpGrpc {
+        OtlpGrpc {
+            encoder,
+            link: Arc::new(link),
+            channel: Arc::default(),
+        }
+    }
+
+    /// The channel for the files as they are, and the headers that all requests have. Connects when it is used.
+    async fn current(&self) -> Result<(Channel, HeaderMap), String> {
+        let (link, slot) = (Arc::clone(&self.link), Arc::clone(&self.channel));
+        let runtime = tokio::runtime::Handle::current();
+        let read = move || {
+            let headers = link.request_headers()?;
+            let stamp = tls::stamp(&link);
+            let mut slot = lock(&slot);
+            if let Some((of, channel)) = &*slot
+                && *of == stamp
+            {
+                return Ok((channel.clone(), headers));
+            }
+            let endpoint = endpoint(&link)?;
+            let _inside = runtime.enter();
+            let channel = endpoint.connect_lazy();
+            *slot = Some((stamp, channel.clone()));
+            Ok((channel, headers))
+        };
+        tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|error| format!("reading its files failed: {error}"))?
+    }
+
+    async fn once(
+        &self,
+        channel: Channel,
+        batch: &Batch,
+        headers: &HeaderMap,
+    ) -> Result<ExportTraceServiceResponse, Status> {
+        let mut client = TraceServiceClient::new(channel).accept_compressed(CompressionEncoding::Gzip);
+        if self.link.gzip {
+            client = client.send_compressed(CompressionEncoding::Gzip);
+        }
+        let mut request = Request::new(batch.request.clone());
+        *request.metadata_mut() = MetadataMap::from_headers(headers.clone());
+        client.export(request).await.map(tonic::Response::into_inner)
+    }
+}
+
+impl Destination for OtlpGrpc {
+    type Payload = Batch;
+
+    fn name(&self) -> &'static str {
+        "otlp"
+    }
+
+    fn encode(&self, records: &[Arc<KeptRecord>]) -> Batch {
+        Batch {
+            request: self.encoder.encode(records, unix_offset_ns()),
+            records: records.len(),
+        }
+    }
+
+    async fn send(&self, batch: &Batch) -> Verdict {
+        let (channel, headers) = match self.current().await {
+            Ok(current) => current,
+            Err(reason) => return Verdict::retry(reason),
+        };
+        let mut answer = self.once(channel, batch, &headers).await;
+        let mut sent = headers;
+        if let Err(status) = &answer
+            && matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied)
+            && let Ok((channel, headers)) = self.current().await
+            && headers != sent
+        {
+            // They have just been rotated.
+            answer = self.once(channel, batch, &headers).await;
+            sent = headers;
+        }
+        match answer {
+            Ok(response) => accepted(batch.records, response),
+            Err(status) => verdict(&status, &sent),
+        }
+    }
+}
+
+/// May block.
+fn endpoint(link: &LinkConfig) -> Result<Endpoint, String> {
+    let failed = |error: tonic::transport::Error| crate::ship::with_causes(&error);
+    let mut endpoint = Endpoint::from_shared(link.endpoint.clone())
+        .map_err(failed)?
+        .user_agent(concat!("infertap/", env!("CARGO_PKG_VERSION")))
+        .map_err(failed)?
+        .connect_timeout(link.attempt());
+    if link.endpoint.starts_with("https://") {
+        let mut tls = ClientTlsConfig::new();
+        tls = match given(&link.ca_file) {
+            Some(file) => tls.ca_certificate(Certificate::from_pem(pem(file)?)),
+            None => tls.with_native_roots(),
+        };
+        if let (Some(cert), Some(key)) = (given(&link.cert_file), given(&link.key_file)) {
+            tls = tls.identity(Identity::from_pem(pem(cert)?, pem(key)?));
+        }
+        if !link.server_name.is_empty() {
+            tls = tls.domain_name(link.server_name.clone());
+        }
+        endpoint = endpoint.tls_config(tls).map_err(failed)?;
+    }
+    Ok(endpoint)
+}
+
+fn pem(file: &Path) -> Result<Vec<u8>, String> {
+    crate::discover::host::read_bounded(file, tls::FILE_LIMIT)
+        .map_err(|error| format!("{} can't be read: {error}", file.display()))
+}

@@ -1,0 +1,159 @@
+//! What gRPC statuses mean for a batch.
+//!
+//! Owns: OTLP's rules for them, and the details of a status that tell when to come again. Refuses: HTTP.
+
+use crate::ship::Verdict;
+use crate::ship::answer::{clean, forget};
+use prost::Message;
+use reqwest::header::HeaderMap;
+use std::time::Duration;
+use tonic::{Code, Status};
+
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+/// `google.rpc.Status`, which `grpc-status-details-bin` holds: its details alone.
+#[derive(Clone, PartialEq, Message)]
+struct Details {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Delay>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, PartialEq, Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// When the status says that it may be tried again; `None`: it does not say that it may.
+fn retry_info(status: &Status) -> Option<Duration> {
+    let details = Details::decode(status.details()).ok()?.details;
+    let info = details.iter().find(|any| any.type_url == RETRY_INFO)?;
+    let delay = RetryInfo::decode(&*info.value)
+        .ok()?
+        .retry_delay
+        .unwrap_or_default();
+    let (seconds, nanos) = (u64::try_from(delay.seconds), u32::try_from(delay.nanos));
+    Some(Duration::new(
+        seconds.unwrap_or(0),
+        nanos.unwrap_or(0).min(999_999_999),
+    ))
+}
+
+/// What a status means for the batch that was sent with these headers.
+pub(super) fn verdict(status: &Status, sent: &HeaderMap) -> Verdict {
+    let mut message = status.message().as_bytes().to_vec();
+    forget(&mut message, sent);
+    let message = clean(&String::from_utf8_lossy(&message));
+    // Errors of our own side, as of a connection that can't be made, have their causes instead.
+    let causes = std::error::Error::source(status).map(|error| clean(&crate::ship::with_causes(error)));
+    let local = causes.is_some() || message.starts_with("Service was not ready");
+    let reason = format!("gRPC {:?}: {}", status.code(), causes.unwrap_or(message));
+    let after = retry_info(status);
+    // The limit of a receiver has no code of its own.
+    let words = status.message().to_lowercase();
+    let too_large = words.contains("too large") || words.contains("larger than max");
+    match status.code() {
+        Code::OutOfRange | Code::ResourceExhausted if too_large => Verdict::TooLarge { reason },
+        Code::ResourceExhausted if after.is_some() => Verdict::Retry { reason, after },
+        Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unavailable
+        | Code::DataLoss => Verdict::Retry { reason, after },
+        _ if local => Verdict::Retry { reason, after },
+        _ => Verdict::Refused { reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_retry_info(code: Code, seconds: i64) -> Status {
+        let info = RetryInfo {
+            retry_delay: Some(Delay {
+                seconds,
+                nanos: 500_000_000,
+            }),
+        };
+        let details = Details {
+            details: vec![Any {
+                type_url: RETRY_INFO.to_owned(),
+                value: info.encode_to_vec(),
+            }],
+        };
+        Status::with_details(code, "later", details.encode_to_vec().into())
+    }
+
+    #[test]
+    fn codes_are_retried_as_the_protocol_says() {
+        let of = |status: &Status| match verdict(status, &HeaderMap::new()) {
+            Verdict::Retry { after, .. } => format!("retry {after:?}"),
+            Verdict::Refused { .. } => "refused".to_owned(),
+            Verdict::TooLarge { .. } => "too large".to_owned(),
+            other => format!("{other:?}"),
+        };
+        for code in [
+            Code::Cancelled,
+            Code::DeadlineExceeded,
+            Code::Aborted,
+            Code::OutOfRange,
+            Code::Unavailable,
+            Code::DataLoss,
+        ] {
+            assert_eq!(of(&Status::new(code, "x")), "retry None", "{code:?}");
+        }
+        for code in [
+            Code::Unknown,
+            Code::InvalidArgument,
+            Code::NotFound,
+            Code::AlreadyExists,
+            Code::PermissionDenied,
+            Code::ResourceExhausted,
+            Code::FailedPrecondition,
+            Code::Unimplemented,
+            Code::Internal,
+            Code::Unauthenticated,
+        ] {
+            assert_eq!(of(&Status::new(code, "x")), "refused", "{code:?}");
+        }
+        assert_eq!(
+            of(&with_retry_info(Code::ResourceExhausted, 7)),
+            "retry Some(7.5s)"
+        );
+        assert_eq!(of(&with_retry_info(Code::Unavailable, -7)), "retry Some(500ms)");
+        assert_eq!(of(&with_retry_info(Code::InvalidArgument, 7)), "refused");
+        for (code, message) in [
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+            ),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (5 vs. 4)",
+            ),
+        ] {
+            assert_eq!(of(&Status::new(code, message)), "too large");
+        }
+    }
+}
