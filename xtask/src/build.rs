@@ -12,6 +12,12 @@ pub(crate) fn agent() -> Result<PathBuf> {
     binary("infertap", "infertap", &["--release"])
 }
 
+/// Builds the agent as the tests run it, in cargo's development profile, and returns its executable: that has its
+/// assertions, and shares every dependency with the tests, where a release build takes longer than most tests.
+pub(crate) fn tested_agent() -> Result<PathBuf> {
+    binary("infertap", "infertap", &[])
+}
+
 /// Builds one executable of a package.
 pub(crate) fn binary(package: &str, name: &str, more: &[&str]) -> Result<PathBuf> {
     let artifacts = artifacts(&[&["build", "--package", package, "--bin", name][..], more].concat())?;

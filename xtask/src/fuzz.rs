@@ -8,8 +8,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::{
     fs,
+    num::NonZero,
     path::{Path, PathBuf},
     process::Command,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
 
 /// What `cargo fuzz` passes too, less the sanitizer, which only nightly has: the core has no `unsafe` for it to watch.
@@ -34,50 +40,40 @@ pub(crate) struct Args {
 
 /// Entry of the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    fuzz(args.seconds, &args.targets)
+    fuzz(&build()?, args.seconds, &args.targets)
 }
 
-/// Every target for `seconds` each.
-pub(crate) fn all(seconds: u64) -> Result<()> {
-    fuzz(seconds, &[])
-}
+/// A fuzz target: name and executable.
+pub(crate) type Target = (String, PathBuf);
 
-fn fuzz(seconds: u64, chosen: &[String]) -> Result<()> {
-    let folder = sh::root().join("agent/core/fuzz");
-    let targets = build(&folder)?;
+/// Fuzzes `targets`, only the chosen ones if any are chosen, for `seconds` each: as many at once as there are processors.
+pub(crate) fn fuzz(targets: &[Target], seconds: u64, chosen: &[String]) -> Result<()> {
     let names: Vec<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
     if let Some(unknown) = chosen.iter().find(|name| !names.contains(&name.as_str())) {
         bail!("no fuzz target `{unknown}`; there are: {}", names.join(", "));
     }
-    let mut failed = Vec::new();
-    for (name, executable) in targets
+    let targets: Vec<&Target> = targets
         .iter()
         .filter(|(name, _)| chosen.is_empty() || chosen.contains(name))
-    {
-        let corpus = folder.join("corpus").join(name);
-        let artifacts = folder.join("artifacts").join(name);
-        fs::create_dir_all(&corpus)?;
-        fs::create_dir_all(&artifacts)?;
-        let mut command = Command::new(executable);
-        command
-            .current_dir(&folder)
-            .arg(format!("-max_total_time={seconds}"))
-            .args(["-max_len=4096", "-timeout=10", "-rss_limit_mb=512"]);
-        command
-            .arg(format!("-artifact_prefix={}/", artifacts.display()))
-            .arg("-print_final_stats=1")
-            .arg(&corpus);
-        let seeds = folder.join("seeds").join(name);
-        if seeds.is_dir() {
-            command.arg(seeds);
+        .collect();
+    let lanes = thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(targets.len());
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                while let Some((name, executable)) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = fuzz_one(name, executable, seconds, lanes > 1) {
+                        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                        failed.push(format!("{name}: {error:#}"));
+                    }
+                }
+            });
         }
-        if let Err(error) = sh::run(&mut command) {
-            failed.push(format!(
-                "{name}: {error:#}; the input is in {}",
-                artifacts.display()
-            ));
-        }
-    }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failed.is_empty() {
         Ok(())
     } else {
@@ -85,8 +81,56 @@ fn fuzz(seconds: u64, chosen: &[String]) -> Result<()> {
     }
 }
 
-/// Builds all targets; name and executable of each.
-fn build(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+/// Fuzzes one target. What it prints is kept back when others print too, and told whole when it fails.
+fn fuzz_one(name: &str, executable: &Path, seconds: u64, quiet: bool) -> Result<()> {
+    let folder = folder();
+    let corpus = folder.join("corpus").join(name);
+    let artifacts = folder.join("artifacts").join(name);
+    fs::create_dir_all(&corpus)?;
+    fs::create_dir_all(&artifacts)?;
+    let mut command = Command::new(executable);
+    command
+        .current_dir(&folder)
+        .arg(format!("-max_total_time={seconds}"))
+        .args(["-max_len=4096", "-timeout=10", "-rss_limit_mb=512"])
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg("-print_final_stats=1")
+        .arg(&corpus);
+    let seeds = folder.join("seeds").join(name);
+    if seeds.is_dir() {
+        command.arg(seeds);
+    }
+    let input = || format!("the input is in {}", artifacts.display());
+    if !quiet {
+        return sh::run(&mut command).with_context(input);
+    }
+    let output = command
+        .output()
+        .with_context(|| format!("can't start `{}`", sh::display(&command)))?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        eprint!("{told}");
+        bail!(
+            "`{}` failed: {}; {}",
+            sh::display(&command),
+            output.status,
+            input()
+        );
+    }
+    let runs = told
+        .lines()
+        .find(|line| line.starts_with("Done "))
+        .unwrap_or("it does not say what it did");
+    eprintln!("fuzz {name}: {runs}");
+    Ok(())
+}
+
+fn folder() -> PathBuf {
+    sh::root().join("agent/core/fuzz")
+}
+
+/// Builds all targets.
+pub(crate) fn build() -> Result<Vec<Target>> {
     let host = sh::probe(Command::new("rustc").arg("-vV")).context("rustc -vV failed")?;
     let host = host
         .lines()
@@ -95,7 +139,7 @@ fn build(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut command = sh::cargo();
     // With a target given, the flags don't reach build scripts and procedural macros.
     command
-        .current_dir(folder)
+        .current_dir(folder())
         .args(["build", "--release", "--bins", "--target", host]);
     command
         .args(["--message-format", "json-render-diagnostics"])

@@ -17,6 +17,7 @@ mod run;
 mod sh;
 mod test;
 mod tidy;
+mod times;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -41,7 +41,7 @@ const MODES: [&str; 2] = ["tracepoint", "uprobe"];
 struct Bench {
     server: ServerProcess,
     agent: Agent,
-    /// The server's id; the agent may find other engines on this host.
+    /// The server's id.
     engine: String,
     folder: tempfile::TempDir,
 }
@@ -55,10 +55,11 @@ fn server(folder: &Path, arguments: &[&str]) -> ServerProcess {
     .unwrap()
 }
 
-/// An agent that watches `server`, and the server's engine id.
+/// An agent that watches `server`, and no engine that this host may have besides; and the server's engine id.
 fn watch(folder: &Path, server: &ServerProcess, arguments: &[&str]) -> (Agent, String) {
     let pid = server.pid().to_string();
-    let start = Start::for_test(folder, &[&["--pid", &pid], arguments].concat()).unwrap();
+    let alone = ["--pid", &pid, "--set", "discover.builtin_rules=false"];
+    let start = Start::for_test(folder, &[&alone, arguments].concat()).unwrap();
     let agent = Agent::start(&start).unwrap();
     let engine = agent
         .wait_watching(server.pid(), Duration::from_secs(10))
