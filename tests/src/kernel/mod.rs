@@ -73,6 +73,7 @@ pub fn boot(kernel: &Path, programs: &Programs, folder: &Path, limit: Duration) 
     for empty in ["proc", "sys", "dev", "tmp", "run"] {
         image.folder(empty);
     }
+    fs::create_dir_all(folder)?;
     let initrd = folder.join("initramfs.cpio");
     fs::write(&initrd, image.finish()).with_context(|| format!("can't write {}", initrd.display()))?;
     let console = folder.join("console.log");
