@@ -104,6 +104,9 @@ pub struct Blamed {
     pub id: Option<String>,
     /// Its response's id, where it is known.
     pub response_id: Option<String>,
+    /// Its trace: 32 lower-case hex digits; absent where `id` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// For how long.
     pub seconds: f64,
 }

@@ -121,7 +121,9 @@ fn bytes(record: &RequestRecord) -> usize {
             .sum::<usize>()
         + record.diagnosis.as_ref().map_or(0, |diagnosis| {
             let blamed = &diagnosis.interference_by;
-            let text = |blamed: &Blamed| optional(&blamed.id) + optional(&blamed.response_id);
+            let text = |blamed: &Blamed| {
+                optional(&blamed.id) + optional(&blamed.response_id) + optional(&blamed.trace_id)
+            };
             blamed.capacity() * size_of::<Blamed>() + blamed.iter().map(text).sum::<usize>()
         })
 }

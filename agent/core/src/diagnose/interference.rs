@@ -8,7 +8,7 @@
 //! disturbed has a typical gap that is disturbed too, and is told less than it suffered.
 
 use super::{Blamed, Stalls};
-use crate::{Nanos, identity};
+use crate::{Nanos, identity, trace::derived_id};
 use std::sync::Arc;
 
 /// Requests that are blamed at most.
@@ -25,6 +25,8 @@ pub(crate) struct Prefill {
     /// Our id, when it is known.
     pub(crate) id: Option<u64>,
     pub(crate) response_id: Option<Arc<str>>,
+    /// The trace that its headers name.
+    pub(crate) trace: Option<Arc<str>>,
 }
 
 /// Time between two tokens of one choice.
@@ -99,6 +101,12 @@ pub(crate) fn interference(gaps: &[Gap], mut prefills: Vec<Prefill>, stalls: &St
         .map(|(ns, prefill)| Blamed {
             id: prefill.id.map(identity::hex_id),
             response_id: prefill.response_id.as_deref().map(str::to_owned),
+            trace_id: prefill.id.map(|id| {
+                prefill
+                    .trace
+                    .as_deref()
+                    .map_or_else(|| derived_id(id), str::to_owned)
+            }),
             seconds: super::seconds(ns),
         })
         .collect();

@@ -15,6 +15,7 @@ use crate::{
     capacity::{Capacity, CapacityReport, Sample},
     inside::Inside,
     observation::Finished,
+    trace::{Trace, TraceSource},
 };
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -43,8 +44,8 @@ struct Engine {
     born: u64,
     model: Option<Arc<str>>,
     in_flight: u64,
-    /// Requests in flight by their response's id.
-    responses: HashMap<Arc<str>, u64>,
+    /// Requests in flight by their response's id, with the trace that their headers name.
+    responses: HashMap<Arc<str>, (u64, Option<Arc<str>>)>,
     /// Of requests that have ended, in the order in which they did.
     prefills: VecDeque<Prefill>,
     /// Latest end of a prefill that was forgotten.
@@ -117,11 +118,12 @@ impl Peers {
     }
 
     /// The response of a request that arrived has told its id.
-    pub(crate) fn answering(&mut self, witness: &Witness, id: u64, response_id: &str) {
+    pub(crate) fn answering(&mut self, witness: &Witness, id: u64, trace: Option<&Trace>, response_id: &str) {
         if let Some(arrival) = &witness.arrival
             && let Some(engine) = self.engine(arrival)
         {
-            engine.responses.insert(response_id.into(), id);
+            let trace = trace.map(|trace| Arc::from(&*trace.id));
+            engine.responses.insert(response_id.into(), (id, trace));
         }
     }
 
@@ -149,7 +151,7 @@ impl Peers {
             engine.in_flight = engine.in_flight.saturating_sub(1);
             let response_id = record.response_id.as_deref();
             if let Some(response_id) = response_id
-                && engine.responses.get(response_id) == Some(&id)
+                && engine.responses.get(response_id).is_some_and(|(of, _)| *of == id)
             {
                 engine.responses.remove(response_id);
             }
@@ -203,7 +205,7 @@ impl Peers {
     pub(crate) fn bytes(&self) -> usize {
         let of = |engine: &Engine| {
             size_of::<Engine>()
-                + engine.responses.len() * 96
+                + engine.responses.len() * 160
                 + engine.prefills.len() * (size_of::<Prefill>() + 64)
                 + engine.capacity.bytes()
         };
@@ -265,11 +267,15 @@ impl Engine {
         let meets = |prefill: &Prefill| prefill.to > from && prefill.from < to;
         let ended = self.prefills.iter().filter(|prefill| meets(prefill)).cloned();
         // The request's own is no longer there.
-        let under_way = inside.prefills(id).map(|(response_id, from, to)| Prefill {
-            id: self.responses.get(response_id).copied(),
-            response_id: Some(response_id.clone()),
-            from,
-            to,
+        let under_way = inside.prefills(id).map(|(response_id, from, to)| {
+            let known = self.responses.get(response_id);
+            Prefill {
+                id: known.map(|(id, _)| *id),
+                response_id: Some(response_id.clone()),
+                trace: known.and_then(|(_, trace)| trace.clone()),
+                from,
+                to,
+            }
         });
         let prefills = ended.chain(under_way.filter(meets)).collect();
         Some(interference(&gaps, prefills, stalls))
@@ -288,6 +294,7 @@ impl Engine {
         self.prefills.push_back(Prefill {
             id: Some(id),
             response_id: record.response_id.as_deref().map(Arc::from),
+            trace: (record.trace_source != TraceSource::Derived).then(|| Arc::from(&*record.trace_id)),
             from,
             to,
         });

@@ -168,6 +168,7 @@ fn prefill(id: u64, from: u64, to: u64) -> Prefill {
         to: to * MS,
         id: Some(id),
         response_id: None,
+        trace: None,
     }
 }
 

@@ -147,7 +147,9 @@ impl Facts {
         let unnamed = response.id.is_none();
         name(&mut response.id, message.id);
         if let (true, Some(id), None) = (unnamed, &response.id, &self.hop) {
-            context.peers.answering(&self.witness, self.id, id);
+            context
+                .peers
+                .answering(&self.witness, self.id, self.trace.as_deref(), id);
         }
         name(&mut response.model, message.model);
         name(&mut response.finish_reason, message.finish_reason);

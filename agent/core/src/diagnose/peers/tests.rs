@@ -105,7 +105,7 @@ fn those_that_have_ended_and_those_under_way_are_blamed() {
     let other = play.finish(2, ended, other);
     assert_eq!(blamed(&other).1, Some(0), "the victim's own prefill was before");
     // The next one goes on, and only the engine has told of its prefill.
-    play.peers.answering(&under_way, 3, "chatcmpl-b");
+    play.peers.answering(&under_way, 3, None, "chatcmpl-b");
     let id: Arc<str> = ENGINE.into();
     let seen = Seen {
         front: 1,
