@@ -9,6 +9,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// Bytes that content counts with before it is made.
+const UNMADE: usize = 64 << 10;
+
 type Make = Box<dyn FnOnce() -> Transcript + Send>;
 
 /// What is kept of the content of one request. In JSON it is its [`Transcript`].
@@ -27,6 +30,18 @@ impl KeptContent {
             made: OnceLock::new(),
             make: Mutex::new(Some(Box::new(make))),
         }))
+    }
+
+    /// Bytes of memory that it takes, about; a guess before it is made.
+    pub fn bytes(&self) -> usize {
+        let Some(made) = self.0.made.get() else {
+            return UNMADE;
+        };
+        let parts = [&made.input, &made.output]
+            .into_iter()
+            .flat_map(|side| &side.messages)
+            .flat_map(|message| &message.parts);
+        parts.map(|part| part.content.len() + 128).sum()
     }
 
     /// The content. The first call makes it, which takes some milliseconds for a long prompt; others wait for it.

@@ -49,6 +49,8 @@ pub struct Facts {
     pub stalls: bool,
     /// Whether the HTTP server could listen.
     pub listen: Result<String, String>,
+    /// Destinations of records: where they are reached, or why not.
+    pub destinations: Vec<(&'static str, Result<String, String>)>,
     /// Engines that run now.
     pub engines: Vec<String>,
     /// What discovery could not do.
@@ -133,6 +135,10 @@ impl Facts {
         }
         facts.gpu = live::gpu(&config.gpu);
         facts.listen = live::try_listen(config.server.listen);
+        facts.destinations = crate::ship::links(config)
+            .into_iter()
+            .map(|(name, link)| (name, crate::ship::reach(&link)))
+            .collect();
         let scanner = ScannerConfig::new(config.discover.clone());
         let proc = scanner.root.clone();
         let scan = Scanner::new(scanner).scan();
@@ -189,6 +195,7 @@ impl Facts {
             without_cgroup: Vec::new(),
             stalls: psi::read(&proc.join("pressure/memory")).is_some(),
             listen: Ok(String::new()),
+            destinations: Vec::new(),
             engines: Vec::new(),
             discovery_problems: Vec::new(),
         }

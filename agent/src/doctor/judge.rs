@@ -41,6 +41,7 @@ pub fn judge(facts: &Facts, socket_probe: SocketProbe) -> Vec<Check> {
     ]
     .into_iter()
     .chain(judge_gpu::judge(facts))
+    .chain(destinations(facts))
     .collect()
 }
 
@@ -343,6 +344,18 @@ fn listen(facts: &Facts) -> Check {
             ),
         ),
     }
+}
+
+fn destinations(facts: &Facts) -> impl Iterator<Item = Check> {
+    facts.destinations.iter().map(|(name, reached)| match reached {
+        Ok(how) => works(name, how.clone()),
+        Err(why) => check(
+            name,
+            Verdict::Degraded,
+            why.clone(),
+            Some("records wait in the agent's queue until it can be reached; see docs/export.md"),
+        ),
+    })
 }
 
 fn engines(facts: &Facts) -> Check {

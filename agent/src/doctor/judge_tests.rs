@@ -39,6 +39,7 @@ pub(in crate::doctor) fn sound() -> Facts {
         without_cgroup: Vec::new(),
         stalls: true,
         listen: Ok("127.0.0.1:9464".to_owned()),
+        destinations: vec![("otlp", Ok("collector port 4318 can be connected to".to_owned()))],
         engines: vec!["vllm-8000".to_owned()],
         discovery_problems: Vec::new(),
     }
@@ -151,6 +152,10 @@ fn one_thing_is_missing() {
             "gpu degraded | gpu degraded",
             Box::new(|f| f.gpu = Nvml::Absent("no library".to_owned())),
         ),
+        (
+            "otlp degraded | otlp degraded",
+            Box::new(|f| f.destinations = vec![("otlp", Err("nobody listens".to_owned()))]),
+        ),
         (" | ", Box::new(|f| f.engines.clear())),
         (
             "engines degraded | engines degraded",
@@ -189,6 +194,7 @@ fn the_answer_is_for_people_and_for_programs() {
         works     cuda calls     vllm-8000: 84 functions of /usr/lib/libcuda.so.1
         works     control groups version 2 at /sys/fs/cgroup
         works     memory stalls  the kernel tells of them (PSI)
+        works     otlp           collector port 4318 can be connected to
 
         `infertap run` can't work here: 1 check above fails.
     "#]].assert_eq(&String::from_utf8(text).expect("text"));

@@ -15,6 +15,7 @@ mod http;
 mod link;
 pub mod otlp;
 mod outlet;
+mod reach;
 mod tls;
 
 pub use answer::HttpAnswer;
@@ -23,6 +24,7 @@ pub use destination::{Destination, Verdict};
 pub use http::{Http, HttpDestination, HttpRequest, Prepared};
 pub use link::LinkConfig;
 pub use outlet::Outlet;
+pub use reach::reach;
 
 use crate::config::Config;
 use crate::export::Metrics;
@@ -112,6 +114,14 @@ pub fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<Outlets>>
         tracing::info!("sending records to {}", names.join(", "));
     }
     Ok(outlets)
+}
+
+/// Names of the destinations that are configured, and how they are reached.
+pub fn links(config: &Config) -> Vec<(&'static str, LinkConfig)> {
+    [("otlp", config.otlp.link())]
+        .into_iter()
+        .filter(|(_, link)| link.on())
+        .collect()
 }
 
 /// An error with its causes.

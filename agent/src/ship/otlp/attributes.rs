@@ -118,6 +118,7 @@ pub(super) fn of_request(kept: &KeptRecord) -> Attributes {
         out.number("infertap.client_stall_seconds", diagnosis.client_stall_s);
         out.count("infertap.in_flight_at_arrival", diagnosis.in_flight_at_arrival);
     }
+    super::content::add(kept, &mut out);
     out
 }
 

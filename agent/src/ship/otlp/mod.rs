@@ -5,11 +5,19 @@
 
 mod attributes;
 mod config;
+mod content;
 mod grpc;
 mod http;
 mod ids;
+mod links;
+#[cfg(test)]
+mod receiver;
 mod spans;
 mod status;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tls_tests;
 
 pub use config::{OtlpConfig, OtlpProtocol};
 

@@ -6,6 +6,7 @@
 use super::OtlpConfig;
 use super::attributes::{Attributes, failed, of_request, operation};
 use super::ids;
+use super::links::links;
 use crate::store::tables::record::KeptRecord;
 use infertap_core::Source;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -136,6 +137,7 @@ fn spans(kept: &KeptRecord, offset: i128) -> Vec<Span> {
         end_time_unix_nano: unix(end),
         attributes: of_request(kept).0,
         events: first_token.into_iter().collect(),
+        links: links(kept),
         status: Some(Status {
             message: message.to_owned(),
             code: code as i32,

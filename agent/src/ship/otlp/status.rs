@@ -70,7 +70,9 @@ pub(super) fn verdict(status: &Status, sent: &HeaderMap) -> Verdict {
     let after = retry_info(status);
     // The limit of a receiver has no code of its own.
     let words = status.message().to_lowercase();
-    let too_large = words.contains("too large") || words.contains("larger than max");
+    let too_large = ["too large", "larger than max", "size limit"]
+        .iter()
+        .any(|of| words.contains(of));
     match status.code() {
         Code::OutOfRange | Code::ResourceExhausted if too_large => Verdict::TooLarge { reason },
         Code::ResourceExhausted if after.is_some() => Verdict::Retry { reason, after },
@@ -147,6 +149,10 @@ mod tests {
             (
                 Code::OutOfRange,
                 "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+            ),
+            (
+                Code::ResourceExhausted,
+                "Error decompressing: size limit, of 4 bytes, exceeded while decompressing message",
             ),
             (
                 Code::ResourceExhausted,

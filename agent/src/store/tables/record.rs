@@ -74,6 +74,7 @@ impl KeptRecord {
             + text.map(|text| text.len() + size_of::<String>()).sum::<usize>()
             + blamed.map(|_| 128).sum::<usize>()
             + self.token_gaps.len() * size_of::<(f64, u32)>()
+            + self.content.as_ref().map_or(0, KeptContent::bytes)
     }
 }
 
