@@ -4,7 +4,7 @@
 //! core's) and deciding when the agent is ready (`run`'s).
 
 mod cuda;
-mod gpus;
+pub(crate) mod gpus;
 pub mod http;
 pub mod metrics;
 mod recent;
@@ -291,6 +291,7 @@ impl Exporter {
             }
             self.cover_gpus(engine, &view.state);
         }
+        self.records.gpus_read(&gpus);
         *lock(&self.gpus) = Arc::new(gpus);
     }
 

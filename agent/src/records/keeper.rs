@@ -4,12 +4,14 @@
 //! store's thread does, in batches) and waiting: what the store or an outlet has no room for is lost, and counted there.
 
 use super::RecordsConfig;
+use super::gpu::{self, GpuHistory};
 use super::settle::Settling;
 use crate::clock::{monotonic_ns, unix_ms};
+use crate::export::gpus::Gpus;
 use crate::export::metrics::{Metrics, Traces, lock};
 use crate::ship::Outlets;
 use crate::store::Store;
-use crate::store::tables::record::{Energy, KeptRecord, Retain};
+use crate::store::tables::record::{Amend, Energy, KeptRecord, Retain};
 use infertap_core::Observation;
 use infertap_core::gpu::GpuShare;
 use infertap_core::observation::Finished;
@@ -28,6 +30,7 @@ const AWAITED: usize = 512;
 pub struct Records {
     /// Empty where none are kept.
     active: OnceLock<Active>,
+    gpus: Mutex<GpuHistory>,
 }
 
 #[derive(Debug)]
@@ -134,6 +137,7 @@ impl Records {
                         let stored = store.as_ref().is_some_and(|store| store.submit(kept));
                         if sent || stored {
                             traces.push(finished.id);
+                            self.await_gpus(finished);
                         }
                         if stored && energy_comes {
                             if state.awaited.len() >= AWAITED {
@@ -162,6 +166,37 @@ impl Records {
             }
         }
         Traces::Of(traces)
+    }
+
+    /// What is known of its engine's GPUs comes with their next reading.
+    fn await_gpus(&self, finished: &Finished) {
+        let record = &finished.record;
+        if let Some(begin) = record.t0_ns {
+            lock(&self.gpus).ended(gpu::Kept {
+                id: record.id.clone(),
+                engine: Arc::clone(&record.engine),
+                begin,
+                end: record.t4_ns.unwrap_or_else(monotonic_ns),
+            });
+        }
+    }
+
+    /// All GPUs were read.
+    pub(crate) fn gpus_read(&self, gpus: &Gpus) {
+        let Some(active) = self.active.get() else {
+            return;
+        };
+        let told = lock(&self.gpus).read(gpus, monotonic_ns());
+        for (id, during) in told {
+            let settling = &mut lock(&active.state).settling;
+            settling.amend(&id, |kept| kept.gpu.clone_from(&during));
+            if let Some(store) = active.store() {
+                store.submit(Amend {
+                    id,
+                    change: Box::new(move |kept| kept.gpu.clone_from(&during)),
+                });
+            }
+        }
     }
 
     /// Sends what has waited long enough, and has old records dropped once a minute. To be called every few seconds.
@@ -220,5 +255,6 @@ fn kept(finished: &Finished, rules: impl Iterator<Item = Rule>) -> KeptRecord {
         token_gaps_from_ns: finished.gaps_from,
         token_gaps: finished.gaps.clone(),
         content: None,
+        gpu: Vec::new(),
     }
 }

@@ -7,7 +7,12 @@ mod config;
 mod follow;
 #[cfg(test)]
 mod found_tests;
+mod gpu;
+#[cfg(test)]
+mod gpu_tests;
 mod keeper;
+#[cfg(test)]
+mod kill_tests;
 #[cfg(test)]
 mod query_tests;
 mod settle;
@@ -17,6 +22,7 @@ mod tests;
 
 pub use command::requests_command;
 pub use config::RecordsConfig;
+pub use gpu::GpuDuring;
 pub(crate) use keeper::Found;
 pub use keeper::Records;
 pub use show::show_command;

@@ -2,6 +2,7 @@
 //!
 //! Owns: the drawing. Refuses: phases that are not known: they have no bar.
 
+use super::GpuDuring;
 use super::command::{duration, optional, reader, utc, warn};
 use crate::cli::ShowArgs;
 use crate::config::Config;
@@ -101,6 +102,7 @@ fn page(kept: &KeptRecord) -> String {
     lines.extend(costs(record));
     lines.extend(diagnosis(kept));
     lines.extend(record.energy_j.map(|joules| format!("energy: {joules:.1} J")));
+    lines.extend(kept.gpu.iter().map(gpu));
     lines.join("\n") + "\n"
 }
 
@@ -136,6 +138,26 @@ fn costs(record: &RequestRecord) -> Option<String> {
         parts.join(", "),
         saved.unwrap_or_default()
     ))
+}
+
+/// What a GPU was like.
+fn gpu(during: &GpuDuring) -> String {
+    let whole = |value: Option<f64>, unit: &str| value.map(|value| format!("{value:.0} {unit}"));
+    let known = [
+        during
+            .utilization_ratio
+            .map(|ratio| format!("busy {:.0} %", ratio * 100.0)),
+        whole(during.power_watts, "W"),
+        during
+            .memory_used_max_bytes
+            .map(|bytes| format!("memory up to {:.1} GiB", bytes as f64 / f64::from(1 << 30))),
+        whole(during.sm_clock_min_hertz.map(|hertz| hertz / 1e6), "MHz at least"),
+        whole(during.temperature_max_celsius, "°C at most"),
+        (!during.throttle_reasons.is_empty())
+            .then(|| format!("clocks lowered by {}", name(&during.throttle_reasons.join(", ")))),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    format!("GPU {}: {}", name(&during.gpu), known.join(", "))
 }
 
 fn diagnosis(kept: &KeptRecord) -> Option<String> {

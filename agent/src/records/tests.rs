@@ -1,4 +1,4 @@
-//! Records of an agent: kept, found, dropped, and whole after a kill.
+//! Records of an agent: kept, found, dropped.
 
 use super::*;
 use crate::cli::{RequestsArgs, ShowArgs};
@@ -11,15 +11,11 @@ use crate::store::{Reader, Store};
 use infertap_core::gpu::GpuShare;
 use infertap_core::{Observation, Source, Status};
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
-/// More than a round writes before it is killed.
-const PER_ROUND: i64 = 1_000_000;
 
 pub(super) fn kept(id: &str, status: Status, rules: &[&str], ended_unix_ms: i64) -> KeptRecord {
     let mut record = record(&labels("e", "m", "s"), status);
@@ -33,6 +29,7 @@ pub(super) fn kept(id: &str, status: Status, rules: &[&str], ended_unix_ms: i64)
         token_gaps_from_ns: Some(1_250_000_000),
         token_gaps: vec![(0.05, 3), (0.1, 1), (0.05, 1)],
         content: None,
+        gpu: Vec::new(),
     }
 }
 
@@ -234,90 +231,6 @@ fn the_old_and_the_too_much_is_dropped_and_its_space_comes_back() {
     assert!(size() > limit / 2, "{} is little of {limit}", size());
 }
 
-/// The other end of the test below: writes until it is killed, and tells how much is certain. Does nothing elsewhere.
-#[test]
-fn writes_until_it_is_killed() {
-    let (Ok(path), Ok(round)) = (
-        std::env::var("INFERTAP_KILL_STORE"),
-        std::env::var("INFERTAP_KILL_ROUND"),
-    ) else {
-        return;
-    };
-    let store = Store::open(Path::new(&path), Box::new(|_| {})).expect("opens");
-    let begin = round.parse::<i64>().expect("a number") * PER_ROUND;
-    for n in 0..PER_ROUND {
-        let mut record = kept(&format!("{:09}", begin + n), Status::Ok, &["head"], begin + n);
-        record.token_gaps = vec![(0.001 * n as f64, 1); 200];
-        store.submit(record);
-        if n % 20 == 19 {
-            assert!(store.flush(SOON));
-            println!("certain {}", n + 1);
-        }
-    }
-}
-
-#[test]
-fn a_kill_leaves_no_half_record_and_takes_none_that_was_committed() {
-    const ROUNDS: usize = 100;
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("store.db");
-    let mut total = 0_i64;
-    for round in 0..ROUNDS {
-        let mut child = Command::new(std::env::current_exe().expect("a name"))
-            .args([
-                "--exact",
-                "--nocapture",
-                "records::tests::writes_until_it_is_killed",
-            ])
-            .env("INFERTAP_KILL_STORE", &path)
-            .env("INFERTAP_KILL_ROUND", round.to_string())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let mut certain = 0;
-        let mut take = |lines: &mut dyn Iterator<Item = std::io::Result<String>>, until: usize| {
-            for line in lines.map_while(Result::ok) {
-                let Some((_, count)) = line.split_once("certain ") else {
-                    continue;
-                };
-                certain = count.parse().expect("a number");
-                if certain >= until {
-                    break;
-                }
-            }
-            certain
-        };
-        take(&mut lines, 20 * (1 + round % 3));
-        // Somewhere within a batch, another place each round.
-        std::thread::sleep(Duration::from_micros(1_700 * (round as u64 % 37)));
-        child.kill().expect("kills");
-        child.wait().expect("ends");
-        let certain = take(&mut lines, usize::MAX);
-
-        let store = Store::open(&path, Box::new(|_| {})).expect("opens after a kill");
-        let of_round = Query {
-            since_ms: Some(round as i64 * PER_ROUND),
-            ..all()
-        };
-        let found = store.read(|db| table::newest(db, &of_round)).expect("reads");
-        assert_eq!(found.unreadable, 0, "round {round}");
-        assert!(
-            found.records.len() >= certain,
-            "round {round}: {certain} were certain"
-        );
-        for (n, record) in found.records.iter().rev().enumerate() {
-            let n = round as i64 * PER_ROUND + n as i64;
-            let id = format!("{n:09}");
-            assert_eq!((record.ended_unix_ms, &record.record.id), (n, &id), "in order");
-        }
-        total += found.records.len() as i64;
-        let rows = store.read(|db| db.query_row("SELECT count(*) FROM request_record", [], |row| row.get(0)));
-        assert_eq!(rows.ok(), Some(total), "and those of all rounds before");
-    }
-    println!("{ROUNDS} kills, {total} records, none half there");
-}
-
 #[test]
 fn requests_are_a_table_and_one_is_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -351,6 +264,16 @@ fn requests_are_a_table_and_one_is_drawn() {
     one.record.model = "smol\u{1b}[31mlm".into();
     let cost = r#"{"currency":"USD","total":0.0013,"input":0.001,"output":0.0003,"saved":0.0002}"#;
     one.record.cost = serde_json::from_str(cost).expect("a cost");
+    one.gpu.push(GpuDuring {
+        gpu: "0".to_owned(),
+        covered_s: 0.5,
+        utilization_ratio: Some(0.934),
+        power_watts: Some(410.2),
+        memory_used_max_bytes: Some(70 << 30),
+        sm_clock_min_hertz: Some(1.41e9),
+        temperature_max_celsius: None,
+        throttle_reasons: vec!["sw_power_cap".to_owned(), "sw_thermal".to_owned()],
+    });
     store.submit(one.clone());
     store.submit(kept(
         "00000000000000b2",
@@ -398,6 +321,7 @@ fn requests_are_a_table_and_one_is_drawn() {
         TTFT 250 ms   TPOT 50.0 ms   end to end 510 ms   longest gap between tokens 100 ms
         tokens: 38 in, 6 out (usage)
         cost: 0.0013 USD (input 0.001, output 0.0003), saved by cached tokens 0.0002
+        GPU 0: busy 93 %, 410 W, memory up to 70.0 GiB, 1410 MHz at least, clocks lowered by sw_power_cap, sw_thermal
     "#]]
     .assert_eq(&show("00000000000000a1", false).expect("found"));
     let back: KeptRecord =

@@ -19,6 +19,7 @@ pub(crate) fn kept(id: &str) -> KeptRecord {
         token_gaps_from_ns: None,
         token_gaps: Vec::new(),
         content: None,
+        gpu: Vec::new(),
     }
 }
 

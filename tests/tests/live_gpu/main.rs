@@ -8,6 +8,7 @@
 mod doctor;
 mod engines;
 mod join;
+mod records;
 mod trouble;
 mod values;
 

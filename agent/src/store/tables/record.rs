@@ -3,10 +3,11 @@
 //! Owns: this table, and how long rows stay. Refuses: which requests these are (the core's `sampling`).
 
 use crate::content::KeptContent;
+use crate::records::GpuDuring;
 use crate::store::{Migration, Write};
 use infertap_core::client::Network;
 use infertap_core::{Nanos, RequestRecord};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
 
 /// The table.
@@ -53,9 +54,19 @@ pub struct KeptRecord {
     /// What it and its answer said, where that is to be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<KeptContent>,
+    /// What the GPUs of its engine were like while it ran; known some seconds after its end, and empty where nothing is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu: Vec<GpuDuring>,
 }
 
 impl KeptRecord {
+    /// As it is in its row.
+    fn body(&self) -> rusqlite::Result<Vec<u8>> {
+        let other = rusqlite::Error::ToSqlConversionFailure;
+        let json = serde_json::to_vec(self).map_err(|error| other(error.into()))?;
+        zstd::bulk::compress(&json, zstd::DEFAULT_COMPRESSION_LEVEL).map_err(|error| other(error.into()))
+    }
+
     /// Bytes of memory that it takes, about: what queues are bounded by.
     pub fn bytes(&self) -> usize {
         let record = &self.record;
@@ -75,15 +86,13 @@ impl KeptRecord {
             + blamed.map(|_| 128).sum::<usize>()
             + self.token_gaps.len() * size_of::<(f64, u32)>()
             + self.content.as_ref().map_or(0, KeptContent::bytes)
+            + self.gpu.len() * (size_of::<GpuDuring>() + 64)
     }
 }
 
 impl Write for KeptRecord {
     fn write(&self, db: &Connection) -> rusqlite::Result<()> {
-        let other = rusqlite::Error::ToSqlConversionFailure;
-        let json = serde_json::to_vec(self).map_err(|error| other(error.into()))?;
-        let body = zstd::bulk::compress(&json, zstd::DEFAULT_COMPRESSION_LEVEL)
-            .map_err(|error| other(error.into()))?;
+        let body = self.body()?;
         let record = &self.record;
         db.prepare_cached(
             "INSERT OR REPLACE INTO request_record VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -117,6 +126,29 @@ impl Write for Energy {
     fn write(&self, db: &Connection) -> rusqlite::Result<()> {
         db.prepare_cached("UPDATE request_record SET energy = ?2 WHERE id = ?1")?
             .execute(params![self.id, self.joules])?;
+        Ok(())
+    }
+}
+
+/// More is known of a request that was kept.
+pub struct Amend {
+    /// The request. One that is not there (any more) stays away.
+    pub id: String,
+    /// Adds it.
+    pub change: Box<dyn Fn(&mut KeptRecord) + Send>,
+}
+
+impl Write for Amend {
+    fn write(&self, db: &Connection) -> rusqlite::Result<()> {
+        let row = db
+            .prepare_cached("SELECT body, energy FROM request_record WHERE id = ?1")?
+            .query_row([&self.id], read)
+            .optional()?;
+        if let Some(mut kept) = row.flatten() {
+            (self.change)(&mut kept);
+            db.prepare_cached("UPDATE request_record SET body = ?2 WHERE id = ?1")?
+                .execute(params![self.id, kept.body()?])?;
+        }
         Ok(())
     }
 }
