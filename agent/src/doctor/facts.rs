@@ -3,7 +3,7 @@
 //! Owns: reading procfs and sysfs (under injectable roots). Refuses: judging (`judge`), and the trying out of system
 //! calls (`live`).
 
-use super::live;
+use super::{StoreFacts, live};
 use crate::config::Config;
 use crate::discover::host::{inode_of, read_bounded, text};
 use crate::discover::{Scanner, ScannerConfig};
@@ -51,6 +51,8 @@ pub struct Facts {
     pub listen: Result<String, String>,
     /// Destinations of records: where they are reached, or why not.
     pub destinations: Vec<(&'static str, Result<String, String>)>,
+    /// The store; `None` where nothing is to be kept.
+    pub store: Option<StoreFacts>,
     /// Engines that run now.
     pub engines: Vec<String>,
     /// What discovery could not do.
@@ -134,6 +136,7 @@ impl Facts {
             facts.tracefs = live::try_tracefs(&facts.tracefs);
         }
         facts.gpu = live::gpu(&config.gpu);
+        facts.store = StoreFacts::gather(config);
         facts.listen = live::try_listen(config.server.listen);
         facts.destinations = crate::ship::links(config)
             .into_iter()
@@ -192,6 +195,7 @@ impl Facts {
             gpu: Nvml::Off,
             cuda: None,
             cgroups: Ok(String::new()),
+            store: None,
             without_cgroup: Vec::new(),
             stalls: psi::read(&proc.join("pressure/memory")).is_some(),
             listen: Ok(String::new()),

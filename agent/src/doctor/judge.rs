@@ -3,7 +3,7 @@
 //! Owns: the judgement, as a pure function. Refuses: finding facts.
 
 use super::facts::{Facts, Tracefs};
-use super::{Check, Verdict, judge_gpu};
+use super::{Check, Verdict, judge_gpu, store};
 use crate::config::SocketProbe;
 
 /// The first kernel with ring buffers (and `CAP_BPF`).
@@ -37,6 +37,7 @@ pub fn judge(facts: &Facts, socket_probe: SocketProbe) -> Vec<Check> {
         perf_paranoid(facts),
         btf(facts),
         listen(facts),
+        store::judge(facts.store.as_ref()),
         engines(facts),
     ]
     .into_iter()

@@ -40,6 +40,7 @@ pub(in crate::doctor) fn sound() -> Facts {
         stalls: true,
         listen: Ok("127.0.0.1:9464".to_owned()),
         destinations: vec![("otlp", Ok("collector port 4318 can be connected to".to_owned()))],
+        store: None,
         engines: vec!["vllm-8000".to_owned()],
         discovery_problems: Vec::new(),
     }
@@ -188,6 +189,7 @@ fn the_answer_is_for_people_and_for_programs() {
         works     perf events    perf_event_paranoid is 3, which does not bind us
         works     btf            the kernel describes its types (not needed by these probes)
         works     http           127.0.0.1:9464 is free
+        works     store          off (store.path is empty): no records are kept, and budgets begin anew at each start
         works     engines        vllm-8000
         degraded  gpu            a libloading error occurred; there will be no GPU metrics
                                  → where there is an NVIDIA GPU, install its driver; in a container, use the NVIDIA container toolkit (NVIDIA_DRIVER_CAPABILITIES=utility), or mount the driver's libnvidia-ml.so.1 and name it in gpu.nvml_library; where there is none, gpu.nvml = "off" says so

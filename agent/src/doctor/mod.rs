@@ -7,9 +7,11 @@ mod facts;
 mod judge;
 mod judge_gpu;
 mod live;
+mod store;
 
 pub use facts::{BpfFailure, CudaFacts, Facts, GpuDevice, GpuFacts, Nvml, Tracefs};
 pub use judge::judge;
+pub use store::StoreFacts;
 
 use crate::config::{Config, SocketProbe};
 use serde::Serialize;
