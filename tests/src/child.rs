@@ -1,7 +1,8 @@
 //! Child processes that never outlive whoever started them.
 //!
-//! Owns: spawning into a process group of their own, the log file, ending the whole group on drop, on panic, and (by the
-//! kernel) when this process is killed. Refuses: restarting.
+//! Owns: spawning into a process group of their own, the log file, ending the whole group on drop, on panic, and when this
+//! process exits with children that were never dropped (statics of tests); the kernel ends the child itself when this process
+//! is killed. Refuses: restarting.
 
 use anyhow::{Context, Result, bail};
 use std::{
@@ -57,6 +58,7 @@ impl Child {
         }
         let what = format!("can't start {name}: {}", command.get_program().display());
         let process = on_lasting_thread(move || command.spawn()).context(what)?;
+        groups::note(process.id());
         Ok(Child {
             name: name.to_owned(),
             log: log.to_path_buf(),
@@ -89,6 +91,7 @@ impl Child {
         {
             // Whatever it has left behind in its group goes with it.
             self.kill_group();
+            groups::forget(self.pid());
             self.status = Some(status);
         }
         self.status
@@ -160,6 +163,7 @@ impl Child {
         if self.ended().is_none() {
             self.kill_group();
             self.status = self.process.wait().ok();
+            groups::forget(self.pid());
         }
         self.status
     }
@@ -192,6 +196,44 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// The groups of children that have not ended. A static is never dropped: an engine that is one would leave its workers
+/// behind, of which the parent-death signal reaches none.
+mod groups {
+    use std::{
+        collections::BTreeSet,
+        sync::{Mutex, Once, PoisonError},
+    };
+
+    static GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+    static AT_EXIT: Once = Once::new();
+
+    pub(super) fn note(group: u32) {
+        AT_EXIT.call_once(|| {
+            // SAFETY: the function may be called at any exit of this process: it needs nothing that ends before.
+            unsafe { libc::atexit(end_all) };
+        });
+        with(|groups| groups.insert(group));
+    }
+
+    pub(super) fn forget(group: u32) {
+        with(|groups| groups.remove(&group));
+    }
+
+    fn with(change: impl FnOnce(&mut BTreeSet<u32>) -> bool) {
+        change(&mut GROUPS.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    extern "C" fn end_all() {
+        // A thread that holds the lock, and never gives it back, must not keep the process from ending.
+        if let Ok(groups) = GROUPS.try_lock() {
+            for group in groups.iter() {
+                // SAFETY: kill has no memory effects; the leader is not reaped yet, so the group's id is not reused.
+                unsafe { libc::kill(-(*group as i32), libc::SIGKILL) };
+            }
+        }
     }
 }
 
@@ -250,6 +292,46 @@ mod tests {
             thread::sleep(Duration::from_millis(10));
         }
         panic!("the grandchild lives on");
+    }
+
+    /// Names the log for the process that exits.
+    const EXITS: &str = "INFERTAP_TEST_CHILD_EXITS";
+
+    /// The life of that process: nothing, in the run of tests that starts it.
+    #[test]
+    fn exits_with_a_child_that_is_never_dropped() {
+        let Some(log) = std::env::var_os(EXITS) else {
+            return;
+        };
+        let log = Path::new(&log);
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 100 & echo $!; wait"]);
+        let mut child = Child::spawn("a shell", command, log).unwrap();
+        child
+            .wait_ready(Duration::from_secs(10), || {
+                fs::read_to_string(log).is_ok_and(|text| text.ends_with('\n'))
+            })
+            .unwrap();
+        std::mem::forget(child);
+    }
+
+    #[test]
+    fn an_exit_ends_the_groups_of_children_that_were_never_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["exits_with_a_child_that_is_never_dropped", "--test-threads=1"])
+            .env(EXITS, &log)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let grandchild: u32 = fs::read_to_string(&log).unwrap().trim().parse().unwrap();
+        let start = Instant::now();
+        while alive(grandchild) {
+            assert!(start.elapsed() < Duration::from_secs(10), "it lives on");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
