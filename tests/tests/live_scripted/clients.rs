@@ -76,7 +76,7 @@ fn clients_bench(mode: &str) -> Bench {
     drop(Connection::open(&Address::loopback(server.address.port())).unwrap());
     Bench {
         server,
-        agent,
+        agent: Arc::new(agent),
         engine,
         folder,
     }

@@ -64,7 +64,7 @@ fn a_killed_agent_disturbs_nothing_and_leaves_no_program() {
         let plan = scripted(&json!({"chunks": 200, "gap_us": 5_000}), true);
         let mut truth = connection.send(&plan);
         std::thread::sleep(Duration::from_millis(300));
-        agent.kill();
+        Arc::into_inner(agent).unwrap().kill();
         connection.receive(&plan, &mut truth);
         assert_eq!(
             (truth.outcome, truth.content_ns.len()),

@@ -26,6 +26,7 @@ use infertap_tests::{
 use serde_json::{Value, json};
 use std::{
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -40,7 +41,8 @@ const MODES: [&str; 2] = ["tracepoint", "uprobe"];
 /// A server and the agent that watches it, in a folder of their own.
 struct Bench {
     server: ServerProcess,
-    agent: Agent,
+    /// One agent watches several servers where it can: it is long in stopping.
+    agent: Arc<Agent>,
     /// The server's id.
     engine: String,
     folder: tempfile::TempDir,
@@ -57,29 +59,52 @@ fn server(folder: &Path, arguments: &[&str]) -> ServerProcess {
 
 /// An agent that watches `server`, and no engine that this host may have besides; and the server's engine id.
 fn watch(folder: &Path, server: &ServerProcess, arguments: &[&str]) -> (Agent, String) {
-    let pid = server.pid().to_string();
-    let alone = ["--pid", &pid, "--set", "discover.builtin_rules=false"];
-    let start = Start::for_test(folder, &[&alone, arguments].concat()).unwrap();
+    let (agent, mut engines) = watch_all(folder, &[server], arguments);
+    (agent, engines.remove(0))
+}
+
+/// As [`watch`], several servers at once.
+fn watch_all(folder: &Path, servers: &[&ServerProcess], arguments: &[&str]) -> (Agent, Vec<String>) {
+    let pids: Vec<String> = servers.iter().map(|server| server.pid().to_string()).collect();
+    let mut all = vec!["--set", "discover.builtin_rules=false"];
+    all.extend(pids.iter().flat_map(|pid| ["--pid", pid]));
+    let start = Start::for_test(folder, &[&all, arguments].concat()).unwrap();
     let agent = Agent::start(&start).unwrap();
-    let engine = agent
-        .wait_watching(server.pid(), Duration::from_secs(10))
-        .unwrap();
-    (agent, engine)
+    let watched = |server: &&ServerProcess| {
+        agent
+            .wait_watching(server.pid(), Duration::from_secs(10))
+            .unwrap()
+    };
+    let engines = servers.iter().map(watched).collect();
+    (agent, engines)
 }
 
 fn bench(server_arguments: &[&str], agent_arguments: &[&str]) -> Bench {
-    let folder = tempfile::tempdir().unwrap();
-    let server = server(folder.path(), server_arguments);
-    let (agent, engine) = watch(folder.path(), &server, agent_arguments);
-    // A uprobe does not see the return of a call that was entered before it was attached: this connection takes the
-    // accept that the server was waiting in.
-    drop(server.address.connect().unwrap());
-    Bench {
-        server,
-        agent,
-        engine,
-        folder,
-    }
+    benches(&[server_arguments], agent_arguments).remove(0)
+}
+
+/// Servers, each in a folder of its own, and one agent.
+fn benches(servers: &[&[&str]], agent_arguments: &[&str]) -> Vec<Bench> {
+    let started = servers.iter().map(|arguments| {
+        let folder = tempfile::tempdir().unwrap();
+        (server(folder.path(), arguments), folder)
+    });
+    let started: Vec<(ServerProcess, tempfile::TempDir)> = started.collect();
+    let servers: Vec<&ServerProcess> = started.iter().map(|(server, _)| server).collect();
+    let (agent, engines) = watch_all(started[0].1.path(), &servers, agent_arguments);
+    let agent = Arc::new(agent);
+    let bench = |((server, folder), engine): ((ServerProcess, _), String)| {
+        // A uprobe does not see the return of a call that was entered before it was attached: this connection takes
+        // the accept that the server was waiting in.
+        drop(server.address.connect().unwrap());
+        Bench {
+            server,
+            agent: Arc::clone(&agent),
+            engine,
+            folder,
+        }
+    };
+    started.into_iter().zip(engines).map(bench).collect()
 }
 
 impl Bench {
@@ -134,8 +159,12 @@ fn traced(plan: Plan, number: usize) -> Plan {
 #[test]
 fn every_call_and_every_shape_of_writes_is_seen_in_both_modes() {
     for mode in MODES {
-        for (calls, _) in CALLS {
-            let bench = bench(&["--calls", calls], &["--socket-probe", mode]);
+        let arguments = CALLS.map(|(calls, _)| ["--calls", calls]);
+        let benches = benches(
+            &arguments.each_ref().map(<[_; 2]>::as_slice),
+            &["--socket-probe", mode],
+        );
+        for (bench, (calls, _)) in benches.iter().zip(CALLS) {
             let mut plans = Vec::new();
             for write in ["whole", "split", "vectored"] {
                 for head in ["alone", "with_body"] {

@@ -27,7 +27,7 @@ fn priced_bench() -> (Bench, std::path::PathBuf) {
     drop(server.address.connect().unwrap());
     let bench = Bench {
         server,
-        agent,
+        agent: Arc::new(agent),
         engine,
         folder,
     };
