@@ -12,8 +12,10 @@ pub(crate) use kept::{Budget, Kept};
 
 use crate::{
     Nanos, Observation, PipelineConfig, Source,
+    content::Heard,
     estimate::{self, Family},
     observation::{Finished, Labels, TokenDirection},
+    protocol::Protocol,
     timeline::Timeline,
     tokens::Tokens,
 };
@@ -172,6 +174,8 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     pub(crate) budget: Budget,
+    /// Of content that may be kept.
+    pub(crate) heard: Budget,
     held: HashMap<u64, Held>,
     /// Until when each may wait; in order. Some may have been answered.
     deadlines: VecDeque<(Nanos, u64)>,
@@ -247,7 +251,10 @@ impl Counting {
 
     /// Bytes, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.budget.used() + self.held.len() * (size_of::<Held>() + 2048) + self.deadlines.len() * 16
+        self.budget.used()
+            + self.heard.used()
+            + self.held.len() * (size_of::<Held>() + 2048)
+            + self.deadlines.len() * 16
     }
 }
 
@@ -321,5 +328,12 @@ impl crate::context::Context<'_> {
             kept.keep_request_only();
         }
         Some(kept)
+    }
+
+    /// Room for what a request and its answer say, when content of any scene is kept.
+    pub(crate) fn hear(&self, protocol: &'static dyn Protocol) -> Option<Heard> {
+        let limits = self.config.content_limits;
+        let any = self.config.content.any();
+        any.then(|| Heard::new(protocol, &self.counting.heard, limits))
     }
 }

@@ -7,10 +7,12 @@
 mod body;
 mod facts;
 mod gateway;
+mod kept;
 mod record;
 
 use crate::{
     Anomaly, Nanos, Observation,
+    content::{Absent, Heard},
     context::Context,
     count::{Ending, Kept},
     diagnose::{Stalls, Witness},
@@ -93,6 +95,7 @@ impl Exchange {
         } else {
             if exchange.facts.hop.is_none() {
                 exchange.facts.kept = context.keep().map(Box::new);
+                exchange.facts.heard = context.hear(protocol).map(Box::new);
             }
             exchange.request_body = Some(Box::new(RequestBody::new(protocol, coding)));
         }
@@ -134,6 +137,7 @@ impl Exchange {
                 tokenize_s: None,
                 estimate: None,
                 kept: None,
+                heard: None,
                 several_choices: false,
                 request_bytes: 0,
                 response_bytes: 0,
@@ -178,12 +182,21 @@ impl Exchange {
         }
         if let (Some(body), Some(protocol)) = (&mut self.request_body, self.facts.protocol) {
             let Facts {
-                request, scene, kept, ..
+                request,
+                scene,
+                kept,
+                heard,
+                ..
             } = &mut self.facts;
-            if body
-                .feed(bytes, protocol, request, scene, kept.as_deref_mut())
-                .is_err()
-            {
+            let mut keep = |bytes: &[u8]| {
+                if let Some(kept) = kept {
+                    kept.request_data(bytes);
+                }
+                if let Some(heard) = heard {
+                    heard.request_data(bytes);
+                }
+            };
+            if body.feed(bytes, protocol, request, scene, &mut keep).is_err() {
                 self.facts.lose_kept();
                 context.anomalies.add(Anomaly::UnsupportedEncoding);
                 self.request_body = None;
@@ -251,7 +264,7 @@ impl Exchange {
         let facts = &mut self.facts;
         if self
             .response_body
-            .feed(bytes, facts.protocol, &mut |item| facts.item(item, context))
+            .feed(bytes, facts.protocol, &mut |piece| facts.piece(piece, context))
             .is_err()
         {
             context.anomalies.add(Anomaly::UnsupportedEncoding);
@@ -263,6 +276,7 @@ impl Exchange {
         self.facts.response_bytes += len;
         self.facts.wrote(context);
         self.mark(reason::GAP_OUT);
+        self.facts.lose_heard(Absent::Incomplete);
         self.response_body.gap();
     }
 
@@ -270,6 +284,7 @@ impl Exchange {
     /// without a meaning there, so an event that lies within one chunk is still found.
     pub(crate) fn continue_raw(&mut self, reason: &'static str) {
         self.mark(reason);
+        self.facts.lose_heard(Absent::Incomplete);
         self.response_body.continue_raw();
         self.facts.streamed = self.response_body.is_stream();
     }
@@ -303,6 +318,7 @@ impl Exchange {
             + self.facts.witness.stalls.heap_bytes()
             + self.facts.scene.heap_bytes()
             + self.facts.kept.as_ref().map_or(0, |_| size_of::<Kept>())
+            + self.facts.heard.as_ref().map_or(0, |_| size_of::<Heard>())
             + 256
     }
 
@@ -332,9 +348,11 @@ impl Exchange {
         let protocol = self.facts.protocol.map_or("unknown", |protocol| protocol.name());
         let kept = self.facts.take_kept();
         let digest = self.facts.digest.as_ref().and_then(Digest::value);
+        let heard = self.facts.heard.take();
         let shared = self.facts.told.shared.take();
         let choices = self.facts.timeline.choices();
         let (mut finished, tokens) = self.facts.into_finished(labels, end, client_gone);
+        finished.content = heard.map(Arc::from);
         let record = &mut finished.record;
         record.gpu_alloc_failures = context.pressure.alloc_failures_since(&record.engine, alloc_mark);
         let (inside, config) = (&*context.inside, context.config);

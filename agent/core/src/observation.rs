@@ -2,6 +2,7 @@
 //!
 //! Owns: their list. Refuses: metric names and label caps (the exporters').
 
+use crate::content::Heard;
 use crate::prefix::PrefixReport;
 use crate::{
     CountJob, CountOutcome, Nanos, RequestRecord, Source,
@@ -315,4 +316,6 @@ pub struct Finished {
     pub in_flight_at_arrival: Option<u64>,
     /// Source of the counts, per direction, for `llm_token_source_total`.
     pub token_sources: [(TokenDirection, Option<Source>); 2],
+    /// What it and its answer said, where the rules of content may keep it of its scene.
+    pub content: Option<Arc<Heard>>,
 }

@@ -14,6 +14,7 @@ pub const LIVE: &[&str] = &[
     "price",
     "gpu_price",
     "records",
+    "content",
 ];
 
 impl Config {
@@ -38,6 +39,7 @@ impl Config {
         self.price.clone_from(&new.price);
         self.gpu_price.clone_from(&new.gpu_price);
         self.records.clone_from(&new.records);
+        self.content.clone_from(&new.content);
     }
 }
 

@@ -43,6 +43,7 @@ pub use validate::Invalid;
 
 use crate::budget::BudgetConfig;
 use crate::config_section;
+use crate::content::{ContentConfig, ContentPattern, ContentScene};
 use crate::count::TokensConfig;
 use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
@@ -102,6 +103,8 @@ pub struct Config {
     pub records: RecordsConfig,
     /// Where traces go.
     pub otlp: OtlpConfig,
+    /// What is kept of prompts and answers.
+    pub content: ContentConfig,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -168,6 +171,9 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<PrefixSection>("prefix"),
     SectionInfo::of::<RecordsConfig>("records"),
     SectionInfo::of::<OtlpConfig>("otlp"),
+    SectionInfo::of::<ContentConfig>("content"),
+    SectionInfo::list_of::<ContentScene>("content.scene", ContentScene::EXAMPLE),
+    SectionInfo::list_of::<ContentPattern>("content.pattern", ContentPattern::EXAMPLE),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];
@@ -287,6 +293,8 @@ impl Config {
             pressure: self.pressure.thresholds(),
             count_wait_ns: u64::try_from(self.tokens.wait.duration().as_nanos()).unwrap_or(u64::MAX),
             count_request_bytes: usize::try_from(self.tokens.request_bytes.get()).unwrap_or(usize::MAX),
+            content: self.content.rules().into(),
+            content_limits: self.content.limits(),
             count_bytes: usize::try_from(self.tokens.memory.get()).unwrap_or(usize::MAX),
             ..Default::default()
         }

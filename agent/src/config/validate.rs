@@ -73,6 +73,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.prefix.invalid(),
         config.records.invalid(),
         config.otlp.invalid(),
+        config.content.invalid(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

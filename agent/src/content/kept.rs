@@ -3,16 +3,22 @@
 //! Owns: making it once, on the thread that asks first: the store's, as a rule, and never the one that reads the ring.
 //! Refuses: the raw text to everybody else: it can't be reached from here, and is gone when the content is made.
 
-use infertap_core::content::{Absent, Side, Transcript};
+use infertap_core::content::{Absent, Mode, Side, Transcript};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
 /// Bytes that content counts with before it is made.
 const UNMADE: usize = 64 << 10;
 
 type Make = Box<dyn FnOnce() -> Transcript + Send>;
+
+thread_local! {
+    /// This thread makes content: a panic's message may hold a piece of it.
+    static MAKES: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What is kept of the content of one request. In JSON it is its [`Transcript`].
 #[derive(Clone)]
@@ -24,8 +30,19 @@ struct Inner {
 }
 
 impl KeptContent {
-    /// What `make` will make when it is first asked for. It holds the raw text, and is dropped then.
-    pub fn new(make: impl FnOnce() -> Transcript + Send + 'static) -> KeptContent {
+    /// What `make` will make when it is first asked for. It holds the raw text, and is dropped then. `told` is told what was
+    /// made; where making fails that is nothing, in this mode.
+    pub fn new(
+        mode: Mode,
+        make: impl FnOnce() -> Transcript + Send + 'static,
+        told: impl FnOnce(&Transcript) + Send + 'static,
+    ) -> KeptContent {
+        let make = move || {
+            // What a request says is hostile. Where making fails, there is nothing: never the raw text.
+            let made = quietly(make).unwrap_or_else(|| failed(mode));
+            told(&made);
+            made
+        };
         KeptContent(Arc::new(Inner {
             made: OnceLock::new(),
             make: Mutex::new(Some(Box::new(make))),
@@ -48,19 +65,40 @@ impl KeptContent {
     pub fn get(&self) -> &Transcript {
         self.0.made.get_or_init(|| {
             let make = self.0.make.lock().unwrap_or_else(PoisonError::into_inner).take();
-            // What a request says is hostile. Where making fails, there is nothing: never the raw text.
-            make.and_then(|make| catch_unwind(AssertUnwindSafe(make)).ok())
-                .unwrap_or_else(failed)
+            make.map_or_else(|| failed(Mode::None), |make| make())
         })
     }
 }
 
-fn failed() -> Transcript {
+fn failed(mode: Mode) -> Transcript {
     Transcript {
+        mode,
         input: Side::absent(Absent::Failed),
         output: Side::absent(Absent::Failed),
         ..Transcript::default()
     }
+}
+
+/// What `make` makes, unless it panics. Then its place is told, and not its message: the library quotes the text there.
+fn quietly(make: impl FnOnce() -> Transcript) -> Option<Transcript> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if MAKES.get() {
+                let place = info.location().map_or_else(String::new, ToString::to_string);
+                tracing::error!(
+                    "the content of a record could not be made and is left out: a fault at {place}"
+                );
+            } else {
+                before(info);
+            }
+        }));
+    });
+    MAKES.set(true);
+    let made = catch_unwind(AssertUnwindSafe(make));
+    MAKES.set(false);
+    made.ok()
 }
 
 impl From<Transcript> for KeptContent {
@@ -100,20 +138,20 @@ impl<'de> Deserialize<'de> for KeptContent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infertap_core::content::Mode;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn it_is_made_once_and_by_who_asks_first() {
         let made = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&made);
-        let content = KeptContent::new(move || {
+        let make = || Transcript {
+            mode: Mode::Redacted,
+            ..Transcript::default()
+        };
+        let told = move |_: &Transcript| {
             count.fetch_add(1, Ordering::Relaxed);
-            Transcript {
-                mode: Mode::Redacted,
-                ..Transcript::default()
-            }
-        });
+        };
+        let content = KeptContent::new(Mode::Redacted, make, told);
         let other = content.clone();
         assert_eq!(made.load(Ordering::Relaxed), 0);
         assert_eq!(content.get().mode, Mode::Redacted);
@@ -127,7 +165,8 @@ mod tests {
 
     #[test]
     fn where_making_fails_there_is_nothing() {
-        let content = KeptContent::new(|| panic!("a fault"));
+        let content = KeptContent::new(Mode::Full, || panic!("a fault"), |_| {});
+        assert_eq!(content.get().mode, Mode::Full);
         assert_eq!(content.get().input.absent, Some(Absent::Failed));
         assert_eq!(content.get().output.absent, Some(Absent::Failed));
         assert!(content.get().input.messages.is_empty());

@@ -7,6 +7,7 @@ use super::RecordsConfig;
 use super::gpu::{self, GpuHistory};
 use super::settle::Settling;
 use crate::clock::{monotonic_ns, unix_ms};
+use crate::content::{ContentConfig, Contents};
 use crate::export::gpus::Gpus;
 use crate::export::metrics::{Metrics, Traces, lock};
 use crate::ship::Outlets;
@@ -31,6 +32,7 @@ pub struct Records {
     /// Empty where none are kept.
     active: OnceLock<Active>,
     gpus: Mutex<GpuHistory>,
+    content: Contents,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,9 @@ impl Records {
             return;
         }
         metrics.records_begin();
+        if let Some(store) = store {
+            self.content.beside(store.path());
+        }
         let _ = self.active.set(Active {
             store: store.map(Arc::downgrade),
             outlets,
@@ -132,7 +137,7 @@ impl Records {
                     metrics.record_decided(decision);
                     if decision.kept() {
                         let energy_comes = finished.record.energy_j.is_none();
-                        let kept = kept(finished, decision.matched.iter());
+                        let kept = self.kept(finished, decision.matched.iter());
                         let sent = active.send_soon(state, &kept);
                         let stored = store.as_ref().is_some_and(|store| store.submit(kept));
                         if sent || stored {
@@ -228,6 +233,23 @@ impl Records {
             }
         }
     }
+
+    /// Keeps of prompts and answers what this section says, from here on.
+    pub(crate) fn configure_content(&self, config: &ContentConfig, metrics: &Metrics) {
+        self.content.configure(config, metrics);
+    }
+
+    fn kept(&self, finished: &Finished, rules: impl Iterator<Item = Rule>) -> KeptRecord {
+        KeptRecord {
+            record: finished.record.clone(),
+            ended_unix_ms: i64::try_from(unix_ms()).unwrap_or(i64::MAX),
+            rules: rules.map(|rule| rule.as_str().to_owned()).collect(),
+            token_gaps_from_ns: finished.gaps_from,
+            token_gaps: finished.gaps.clone(),
+            content: self.content.of(finished),
+            gpu: Vec::new(),
+        }
+    }
 }
 
 impl Active {
@@ -244,17 +266,5 @@ impl Active {
             self.outlets.offer(&early);
         }
         true
-    }
-}
-
-fn kept(finished: &Finished, rules: impl Iterator<Item = Rule>) -> KeptRecord {
-    KeptRecord {
-        record: finished.record.clone(),
-        ended_unix_ms: i64::try_from(unix_ms()).unwrap_or(i64::MAX),
-        rules: rules.map(|rule| rule.as_str().to_owned()).collect(),
-        token_gaps_from_ns: finished.gaps_from,
-        token_gaps: finished.gaps.clone(),
-        content: None,
-        gpu: Vec::new(),
     }
 }

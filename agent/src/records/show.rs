@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::print::{self, name};
 use crate::store::tables::record::{self, KeptRecord};
 use anyhow::bail;
+use infertap_core::content::{PartKind, Transcript};
 use infertap_core::{Nanos, RequestRecord, Source};
 use std::io::Write;
 
@@ -103,7 +104,64 @@ fn page(kept: &KeptRecord) -> String {
     lines.extend(diagnosis(kept));
     lines.extend(record.energy_j.map(|joules| format!("energy: {joules:.1} J")));
     lines.extend(kept.gpu.iter().map(gpu));
+    lines.extend(kept.content.iter().flat_map(|content| said(content.get())));
     lines.join("\n") + "\n"
+}
+
+/// What it and its answer said.
+fn said(made: &Transcript) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, side) in [("prompt", &made.input), ("answer", &made.output)] {
+        let bytes = side
+            .bytes
+            .map_or_else(String::new, |bytes| format!(", {bytes} B"));
+        let cut = if side.truncated { ", cut" } else { "" };
+        lines.push(String::new());
+        lines.push(match (side.absent, &side.hash) {
+            (Some(why), _) => format!("{name} ({}): not kept, {}", made.mode.as_str(), why.as_str()),
+            (None, Some(hash)) => format!("{name} ({}{bytes}): {hash}", made.mode.as_str()),
+            (None, None) => format!("{name} ({}{bytes}{cut})", made.mode.as_str()),
+        });
+        for message in &side.messages {
+            lines.push(format!("  {}:", harmless(&message.role)));
+            for part in &message.parts {
+                let label = match (part.kind, &part.name) {
+                    (PartKind::Text, None) => String::new(),
+                    (kind, None) => format!("[{}] ", kind.as_str()),
+                    (kind, Some(name)) => format!("[{} {}] ", kind.as_str(), harmless(name)),
+                };
+                let text = label + &part.content;
+                lines.extend(
+                    text.split('\n')
+                        .map(|line| format!("    {}", harmless(line)).trim_end().to_owned()),
+                );
+            }
+        }
+    }
+    if !made.redactions.is_empty() {
+        let counts = made
+            .redactions
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count}"));
+        lines.push(String::new());
+        lines.push(format!("redacted: {}", counts.collect::<Vec<_>>().join(", ")));
+    }
+    lines
+}
+
+/// A text that can't drive the terminal: what is no character to be seen, and what turns the direction of writing, is spelled
+/// out.
+fn harmless(text: &str) -> String {
+    let turns = |char: char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\t' => out.push_str("    "),
+            char if char.is_control() || turns(char) => out.extend(char.escape_unicode()),
+            char => out.push(char),
+        }
+    }
+    out
 }
 
 fn counted(count: Option<u64>, way: &str, source: Option<Source>) -> String {
@@ -272,4 +330,51 @@ fn tokens(kept: &KeptRecord, begin: Nanos, end: Nanos) -> Option<String> {
     let most = cells.iter().max().copied().filter(|most| *most > 0)?;
     let height = |tokens: &u64| HEIGHTS[(tokens * 8).div_ceil(most).min(8) as usize];
     Some(cells.iter().map(height).collect::<String>().trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infertap_core::content::{Absent, Message, Mode, Part, Side};
+
+    #[test]
+    fn content_is_printed_and_does_not_drive_the_terminal() {
+        let part = |kind, name: Option<&str>, content: &str| Part {
+            kind,
+            name: name.map(str::to_owned),
+            content: content.to_owned(),
+        };
+        let made = Transcript {
+            mode: Mode::Redacted,
+            input: Side {
+                messages: vec![Message {
+                    role: "user\u{1b}[2J".to_owned(),
+                    parts: vec![
+                        part(
+                            PartKind::Text,
+                            None,
+                            "mail [EMAIL]\n\u{1b}]0;title\u{7}\u{202e}x\r",
+                        ),
+                        part(PartKind::ToolCall, Some("f"), "{}"),
+                    ],
+                }],
+                bytes: Some(40),
+                truncated: true,
+                ..Side::default()
+            },
+            output: Side::absent(Absent::TooLarge),
+            redactions: [("EMAIL".to_owned(), 1)].into(),
+        };
+        let expected = r"
+prompt (redacted, 40 B, cut)
+  user\u{1b}[2J:
+    mail [EMAIL]
+    \u{1b}]0;title\u{7}\u{202e}x\u{d}
+    [tool_call f] {}
+
+answer (redacted): not kept, too_large
+
+redacted: EMAIL 1";
+        assert_eq!(said(&made).join("\n"), expected);
+    }
 }

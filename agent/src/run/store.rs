@@ -72,6 +72,9 @@ pub(super) fn records(
     exporter
         .records()
         .keep(store, to, &config.records, exporter.metrics());
+    exporter
+        .records()
+        .configure_content(&config.content, exporter.metrics());
     Ok(outlets)
 }
 

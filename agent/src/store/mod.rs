@@ -134,6 +134,11 @@ impl Store {
         Reader::open(&self.path)?.read(read)
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// How it is doing.
     pub fn status(&self) -> &Arc<StoreStatus> {
         &self.status

@@ -128,6 +128,9 @@ impl Reply<'_> {
     }
 
     fn text(&self, chunk: u32) -> String {
+        if let Some(said) = self.script.say.get(chunk as usize) {
+            return said.clone();
+        }
         let mut text = String::new();
         for token in 0..self.script.tokens_per_chunk {
             // Writing to a String can't fail.

@@ -22,6 +22,9 @@ pub struct Script {
     pub tokens_per_chunk: u32,
     /// Bytes of filler in each, beside its tokens.
     pub padding: usize,
+    /// What the chunks say, one after the other; those behind the last say their words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub say: Vec<String>,
     /// `usage.prompt_tokens`.
     pub prompt_tokens: u32,
     /// Begin with a role-only delta.
@@ -58,6 +61,7 @@ impl Default for Script {
             gap_us: 0,
             tokens_per_chunk: 1,
             padding: 0,
+            say: Vec::new(),
             prompt_tokens: 7,
             role_chunk: true,
             comments: false,

@@ -6,6 +6,7 @@
 
 mod budget;
 mod clients;
+mod content;
 mod diagnosis;
 mod disk;
 mod lifetime;

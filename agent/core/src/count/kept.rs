@@ -24,11 +24,15 @@ impl Budget {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize, limit: usize) -> bool {
+    pub(crate) fn take(&self, bytes: usize, limit: usize) -> bool {
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|used| *used <= limit)
         });
         taken.is_ok()
+    }
+
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -142,7 +146,7 @@ impl Kept {
     }
 
     fn give_back(&mut self) {
-        self.budget.0.fetch_sub(self.taken, Ordering::Relaxed);
+        self.budget.give_back(self.taken);
         self.taken = 0;
         self.used = 0;
     }

@@ -3,7 +3,6 @@
 //! Owns: the choice of parser and the parsers' state. Refuses: what the parsed messages mean (`protocol`, `exchange`).
 
 use crate::{
-    count::Kept,
     protocol::{PROTOCOLS, Protocol, RequestFacts, ResponseFacts},
     scene::SceneFacts,
     wire::{
@@ -39,14 +38,12 @@ impl RequestBody {
         protocol: &dyn Protocol,
         facts: &mut RequestFacts,
         scene: &mut SceneFacts,
-        mut kept: Option<&mut Kept>,
+        keep: &mut dyn FnMut(&[u8]),
     ) -> Result<(), Unreadable> {
         let scan = &mut self.scan;
         let mut plain = |bytes: &[u8]| {
             scene.feed(bytes);
-            if let Some(kept) = &mut kept {
-                kept.request_data(bytes);
-            }
+            keep(bytes);
             scan.feed(bytes, &mut |path, value| {
                 protocol.request_field(path, &value, facts);
             });
@@ -91,6 +88,12 @@ pub(super) enum Body {
     Stream(Box<SseDecoder>),
     /// One reading for each protocol that it may be: one, when the request was seen.
     Document(Vec<Document>),
+}
+
+/// A piece of a response body, its coding undone.
+pub(super) enum Piece<'a> {
+    Item(SseItem<'a>),
+    Document(&'a [u8]),
 }
 
 /// A response body and its coding.
@@ -164,12 +167,12 @@ impl ResponseBody {
             }
     }
 
-    /// The next bytes; `sink` gets the items of a stream.
+    /// The next bytes; `sink` gets the items of a stream, or the bytes of a document.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
         protocol: Option<&'static dyn Protocol>,
-        sink: &mut dyn FnMut(SseItem<'_>),
+        sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Unreadable> {
         let ResponseBody {
             decoder,
@@ -191,8 +194,9 @@ impl ResponseBody {
                 }
             }
             match body {
-                Body::Stream(decoder) => decoder.feed(bytes, sink),
+                Body::Stream(decoder) => decoder.feed(bytes, &mut |item| sink(Piece::Item(item))),
                 Body::Document(documents) => {
+                    sink(Piece::Document(bytes));
                     for document in documents {
                         let Document {
                             protocol,

@@ -6,8 +6,9 @@
 use super::{body, gateway::Hop, reason};
 use crate::{
     Anomaly, EngineInfo, EngineKind, Nanos, Observation, Source,
+    content::{Absent, Heard, Mode},
     context::Context,
-    count::{self, CountOutcome, Kept},
+    count::{self, Kept},
     diagnose::Witness,
     engine::vllm,
     gateway::Digest,
@@ -62,6 +63,8 @@ pub(super) struct Facts {
     pub(super) estimate: Option<Estimate>,
     /// What it says, while it may have to be counted.
     pub(super) kept: Option<Box<Kept>>,
+    /// What it says, while its content may have to be kept.
+    pub(super) heard: Option<Box<Heard>>,
     /// A choice other than the first was seen.
     pub(super) several_choices: bool,
     pub(super) request_bytes: u64,
@@ -124,6 +127,7 @@ impl Facts {
             SseItem::Skipped => {
                 context.anomalies.add(Anomaly::OversizeEvent);
                 self.mark(reason::OVERSIZE_EVENT);
+                self.lose_heard(Absent::TooLarge);
                 return;
             }
         };
@@ -131,6 +135,9 @@ impl Facts {
             self.protocol = PROTOCOLS.iter().copied().find(|p| p.claims_message(event));
         }
         let Some(protocol) = self.protocol else { return };
+        if let Some(heard) = &mut self.heard {
+            heard.event(event);
+        }
         match protocol.message(event, &self.request) {
             Ok(message) => self.message(message, context),
             Err(protocol::BadMessage) => context.anomalies.add(Anomaly::BadJson),
@@ -376,6 +383,9 @@ impl Facts {
             model,
             scene: scene.unwrap_or_else(|| DEFAULT_SCENE.into()),
         };
+        if context.config.content.of(&labels.scene).mode == Mode::None {
+            self.heard = None;
+        }
         self.labels = Some(labels.clone());
         *context.in_flight += 1;
         context.gpu.named(self.id, &labels, self.request.stream);
@@ -387,32 +397,5 @@ impl Facts {
         if let Some(labels) = &self.labels {
             count::tell_growth(self.id, labels, self.scene.client(), &mut self.tokens, out);
         }
-    }
-
-    /// Part of what it said is not known.
-    pub(super) fn lose_kept(&mut self) {
-        if let Some(kept) = &mut self.kept {
-            kept.lose(CountOutcome::Incomplete);
-        }
-    }
-
-    /// No more of the request will come; `whole`: all of it did.
-    pub(super) fn request_is_kept(&mut self, whole: bool) {
-        if !whole {
-            self.lose_kept();
-        }
-        // The response will say.
-        if let Some(kept) = &mut self.kept
-            && (self.request.include_usage == Some(true) || self.request.stream != Some(true))
-        {
-            kept.keep_request_only();
-        }
-    }
-
-    /// The exchange has ended: what there is to be counted. Nothing of what was refused, or not seen from its begin.
-    pub(super) fn take_kept(&mut self) -> Option<Kept> {
-        let refused = self.http_status.is_some_and(|status| status >= 400);
-        let kept = self.kept.take()?;
-        (!refused).then_some(*kept)
     }
 }

@@ -213,6 +213,7 @@ impl Facts {
                 timeline.gaps()
             },
             in_flight_at_arrival: None,
+            content: None,
             token_sources: [
                 (TokenDirection::Input, input.map(|(_, source)| source)),
                 (TokenDirection::Output, output.map(|(_, source)| source)),

@@ -125,6 +125,7 @@ pub(super) fn finished(id: u64, t0: Nanos, t4: Nanos, prompt: u64) -> Box<Finish
         gaps: Vec::new(),
         gaps_from: None,
         in_flight_at_arrival: None,
+        content: None,
         token_sources: [
             (crate::observation::TokenDirection::Input, None),
             (crate::observation::TokenDirection::Output, None),

@@ -44,6 +44,7 @@ fn finished(id: &str, model: &str, scene: &str, status: Status, input: u64, outp
         gaps: Vec::new(),
         gaps_from: None,
         in_flight_at_arrival: None,
+        content: None,
         token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
     }))
 }

@@ -65,6 +65,7 @@ fn finished(id: u64, counts: [Option<u64>; 4]) -> Observation {
         gaps: Vec::new(),
         gaps_from: None,
         in_flight_at_arrival: None,
+        content: None,
         token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
     }))
 }

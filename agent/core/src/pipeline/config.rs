@@ -4,8 +4,10 @@
 
 use super::Pipeline;
 use crate::{
-    DiagnosisConfig, Nanos, PrefixConfig, PressureConfig, SceneRules, capacity::DEFAULT_HALF_LIFE_NS,
+    DiagnosisConfig, Nanos, PrefixConfig, PressureConfig, SceneRules,
+    capacity::DEFAULT_HALF_LIFE_NS,
     client::Proxies,
+    content::{ContentRules, HeardLimits},
 };
 use std::sync::Arc;
 
@@ -49,6 +51,10 @@ pub struct PipelineConfig {
     pub count_request_bytes: usize,
     /// Bytes that are kept of all requests together.
     pub count_bytes: usize,
+    /// Of which scenes content is kept. Of requests in flight when it changes, what both allow.
+    pub content: Arc<ContentRules>,
+    /// How much content is held while requests are under way.
+    pub content_limits: HeardLimits,
     /// Whether prompts are compared with those before them, and what may be kept for that.
     pub prefix: PrefixConfig,
 }
@@ -73,6 +79,11 @@ impl Default for PipelineConfig {
             count_wait_ns: 2_000_000_000,
             count_request_bytes: 4 * 1024 * 1024,
             count_bytes: 64 * 1024 * 1024,
+            content: Arc::default(),
+            content_limits: HeardLimits {
+                one: 2 * 1024 * 1024,
+                all: 64 * 1024 * 1024,
+            },
             prefix: PrefixConfig::default(),
         }
     }
@@ -82,6 +93,12 @@ impl Pipeline {
     /// Other rules for the requests that begin from now on.
     pub fn set_scenes(&mut self, scenes: Arc<SceneRules>) {
         self.config.scenes = scenes;
+    }
+
+    /// Other rules of whose content is kept, and how much is held, for the requests that begin from now on.
+    pub fn set_content(&mut self, content: Arc<ContentRules>, limits: HeardLimits) {
+        self.config.content = content;
+        self.config.content_limits = limits;
     }
 
     /// Another header that names traces, for the requests that begin from now on.

@@ -11,7 +11,10 @@ mod openai_completions;
 pub use openai_chat::OpenAiChat;
 pub use openai_completions::OpenAiCompletions;
 
-use crate::wire::{json_scan::Scalar, sse::SseEvent};
+use crate::{
+    content,
+    wire::{json_scan::Scalar, sse::SseEvent},
+};
 use std::{borrow::Cow, fmt};
 
 /// Every protocol. No request is claimed by two of them, so their order carries no meaning.
@@ -59,6 +62,39 @@ pub trait Protocol: fmt::Debug + Sync {
 
     /// One message of a streamed response.
     fn message<'a>(&self, event: SseEvent<'a>, request: &RequestFacts) -> Result<Message<'a>, BadMessage>;
+
+    /// The messages of a request's body, for content that is to be kept; `None` when it can't be read.
+    fn prompt(&self, body: &[u8]) -> Option<Vec<content::Message>>;
+
+    /// The messages of a response that is one document, likewise.
+    fn answer(&self, body: &[u8]) -> Option<Vec<content::Message>>;
+
+    /// What one message of a streamed response says, likewise, piece by piece.
+    fn said(&self, event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>));
+}
+
+/// A piece of what a streamed response says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Said<'a> {
+    /// Which choice says it.
+    pub choice: u32,
+    /// What it is a piece of.
+    pub kind: SaidKind,
+    /// The piece.
+    pub text: Cow<'a, str>,
+}
+
+/// What a piece is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaidKind {
+    /// The answer.
+    Text,
+    /// What is thought before.
+    Reasoning,
+    /// The name of the tool that the call with this index calls.
+    CallName(u32),
+    /// Its arguments.
+    CallArguments(u32),
 }
 
 /// A streamed message that is not what its protocol says.

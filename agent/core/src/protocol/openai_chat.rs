@@ -2,8 +2,11 @@
 //!
 //! Owns: which requests and responses are of this protocol. Refuses: the shapes it shares with completions (`openai`).
 
-use super::{BadMessage, Message, Protocol, RequestFacts, ResponseFacts, openai};
-use crate::wire::{json_scan::Scalar, sse::SseEvent};
+use super::{BadMessage, Message, Protocol, RequestFacts, ResponseFacts, Said, openai};
+use crate::{
+    content,
+    wire::{json_scan::Scalar, sse::SseEvent},
+};
 
 /// `POST …/chat/completions`, with or without `/v1` before it.
 #[derive(Debug)]
@@ -47,5 +50,17 @@ impl Protocol for OpenAiChat {
 
     fn message<'a>(&self, event: SseEvent<'a>, request: &RequestFacts) -> Result<Message<'a>, BadMessage> {
         openai::message(event, request)
+    }
+
+    fn prompt(&self, body: &[u8]) -> Option<Vec<content::Message>> {
+        openai::prompt(body)
+    }
+
+    fn answer(&self, body: &[u8]) -> Option<Vec<content::Message>> {
+        openai::answer(body)
+    }
+
+    fn said(&self, event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) {
+        openai::said(event, out);
     }
 }

@@ -3,8 +3,11 @@
 //! Owns: which requests and responses are of this protocol. Refuses: the shapes it shares with chat (`openai`), and
 //! llama.cpp's own `/completion` and `/completions`, which speak another format.
 
-use super::{BadMessage, Message, Protocol, RequestFacts, ResponseFacts, openai};
-use crate::wire::{json_scan::Scalar, sse::SseEvent};
+use super::{BadMessage, Message, Protocol, RequestFacts, ResponseFacts, Said, openai};
+use crate::{
+    content,
+    wire::{json_scan::Scalar, sse::SseEvent},
+};
 
 /// `POST …/v1/completions`.
 #[derive(Debug)]
@@ -45,5 +48,17 @@ impl Protocol for OpenAiCompletions {
 
     fn message<'a>(&self, event: SseEvent<'a>, request: &RequestFacts) -> Result<Message<'a>, BadMessage> {
         openai::message(event, request)
+    }
+
+    fn prompt(&self, body: &[u8]) -> Option<Vec<content::Message>> {
+        openai::prompt(body)
+    }
+
+    fn answer(&self, body: &[u8]) -> Option<Vec<content::Message>> {
+        openai::answer(body)
+    }
+
+    fn said(&self, event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) {
+        openai::said(event, out);
     }
 }

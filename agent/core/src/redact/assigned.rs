@@ -17,24 +17,40 @@ enum Value {
     Password,
     /// Keys and tokens look random.
     Key,
-    /// A few digits.
-    Code,
 }
 
-/// The name, its tie, the quote, and the value.
+/// What ties a value to its name: a sign, a verb, or next to nothing: then the value must tell by itself.
+const TIE: &str = r#"\*{0,2}(["'`]{0,2}\]?\s{0,3}(?::=|=>|[:=])\s{0,3}|\s{1,2}(?:is|was|为|是)\s{0,2}:?\s{0,2}|[为是]\s?:?\s?| (?:for [^\s]{1,64} )?to | )\*{0,2}"#;
+/// The value: within quotes, or up to a space.
+const VALUE: &str = r#"(?:[brf]?"([^"\n]{1,512})|[brf]?'([^'\n]{1,512})|`([^`\n]{1,512})|[“「]([^”」\n]{1,512})|(?:bearer |token )?([^\s"'`“”「」]{1,4096}))"#;
+
 static PASSWORD: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
-        r#"(?i)(?:pass(?:word|wd|phrase|code)|passwd|pwd|\bpass|\bsshpass -p|--password|密码|密碼|口令)(?:[_-]?(?:hash|value|text))?(?:\*{0,2})(?:["'`]{0,2}\]?\s{0,3}(?::=|=>|[:=：＝])\s{0,3}|\s{1,2}(?:is|was|为|是)\s{0,2}[:：]?\s{0,2}|[为是]\s?[:：]?\s?|\s(?:"|'))(?:\*{0,2})([brf]?["'`“‘「]?)([^\s"'`”’」]{1,256})"#,
-    )
+    let name = r"(?i)(?:pass(?:word|wd|phrase|code)|passwd|pwd|\bpw|(?:\b|_)pass|密码|密碼|口令)(?:[_-]?(?:hash|value|text))?";
+    regex(&[name, TIE, VALUE].concat())
 });
 static KEY: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
-        r#"(?i)(?:(?:api|access|secret|private|auth|encryption|encrypt|signing|master|account|shared|service|storage|license|subscription|deploy|webhook|app|consumer|session|storage_account)[_ .-]?(?:key|token|secret)|apikey|accesskey|secretkey|authtoken|secret|token|credentials?|jwt|(?:connection|conn)[_-]?str(?:ing)?|session[_-]?id|sess(?:id)?|csrf[_-]?token|x-[a-z-]{0,24}key|ocp-apim-subscription-key|密钥|秘钥|令牌|私钥)(?:[_-]?(?:id|base64|b64|value|hex))?(?:\*{0,2})(?:["'`]{0,2}\]?\s{0,3}(?::=|=>|[:=：＝])\s{0,3}|\s{1,2}(?:is|was|为|是)\s{0,2}[:：]?\s{0,2}|[为是]\s?[:：]?\s?|\s(?:"|'))(?:\*{0,2})([brf]?["'`“‘「]?)((?:bearer |token )?[^\s"'`”’」]{1,4096})"#,
-    )
+    let name = r"(?i)(?:(?:api|access|secret|private|auth|encryption|encrypt|signing|master|account|shared|service|storage|license|subscription|deploy|webhook|app|client|consumer|session)[_ .-]?(?:key|token|secret)|secret|token|credentials?|jwt|(?:connection|conn)[_-]?str(?:ing)?|session[_-]?id|sessid|(?:2fa|mfa|backup|recovery)[ _-]?(?:backup|recovery|codes?|key)|x-[a-z-]{0,24}key|ocp-apim-subscription-key|密钥|秘钥|令牌|私钥)(?:[_-]?(?:id|base64|b64|value|hex))?";
+    regex(&[name, TIE, VALUE].concat())
 });
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r#"(?i)(?:(?:verification|security|confirmation|auth|login|one[ -]?time|2fa|mfa|sms)[ _-]?(?:code|passcode)|\botp\b|\bcvv2?\b|\bcvc2?\b|\bpin(?:[ _-]?code)?\b|验证码|驗證碼|校验码|动态码)(?:["'`]{0,2}\s{0,2}[:=：]\s{0,2}|\s{1,2}(?:is|was|为|是)\s{0,2}[:：]?\s{0,2}|[为是]\s?[:：]?\s?|\s)(["'`“]?)([0-9]{3,8}|[0-9]{3}[ -][0-9]{3})"#,
+        r#"(?i)(?:(?:verification|security|confirmation|auth|login|one[ -]?time|2fa|mfa|sms)[ _-]?(?:code|passcode)|\botp\b|\bcvv2?\b|\bcvc2?\b|\bpin(?:[ _-]?code)?\b|验证码|驗證碼|校验码|动态码)(?:["'`]{0,2}\s{0,2}[:=]\s{0,2}|\s{1,2}(?:is|was|为|是)\s{0,2}:?\s{0,2}|[为是]\s?:?\s?|\s)["'`“]?([0-9]{3,8}|[0-9]{3}[ -][0-9]{3})"#,
+    )
+});
+/// The key is told of, and comes some words later: long enough to be nothing else.
+static LATER: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?i)\b(?:api|access|secret|auth)[ _-]?(?:key|token)\b[^\n]{1,40}?\b([A-Za-z0-9_-]{32,256})\b")
+});
+/// A card's number, its date, and its security code.
+static DUMP: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"[0-9]{13,19}[|;,:/ ][01]?[0-9][|;,:/ ](?:20)?[0-9]{2}[|;,:/ ]([0-9]{3,4})\b"));
+/// Chinese has no space between a name and its value.
+static BESIDE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?:密码|密碼|口令|密钥|秘钥|令牌)([A-Za-z0-9!@#$%^&*._+-]{6,256})"));
+/// Options of commands: `--password x`.
+static OPTION: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r#"(?i)(?:--(?:[a-z]{1,16}-)?(?:password|passwd|pass|token|secret|api-?key)|\bsshpass -p|\blogin [^\n]{0,128}? -p)[ =]{1,2}["']?([^\s"']{3,512})"#,
     )
 });
 /// A line or member of a header with credentials.
@@ -57,31 +73,27 @@ static USER: LazyLock<Regex> =
 
 pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
     let text = near.text();
-    for (expression, kind) in [
-        (&PASSWORD, Value::Password),
-        (&KEY, Value::Key),
-        (&CODE, Value::Code),
-    ] {
+    for (expression, kind) in [(&PASSWORD, Value::Password), (&KEY, Value::Key)] {
         let mut at = 0;
         while let Some(found) = expression.captures_at(text, at) {
-            let (Some(all), Some(quote), Some(value)) = (found.get(0), found.get(1), found.get(2)) else {
+            let value = (2..=6).find_map(|index| Some((index, found.get(index)?)));
+            let (Some(all), Some((group, value))) = (found.get(0), value) else {
                 break;
             };
-            // A value that is none may itself be the name of one: `token: password=x`.
-            at = value.start().max(all.start() + 1);
-            while !text.is_char_boundary(at) {
-                at += 1;
-            }
-            let quoted = !quote.is_empty() && !quote.as_str().ends_with(char::is_alphabetic);
-            let tie = near.get(all.start(), quote.start());
+            let quoted = group < 6;
             let end = value.start() + ends(value.as_str(), quoted);
+            let tie = found.get(1).map_or("", |tie| tie.as_str());
+            // A value that is none may itself be the name of one: `token: password=x`.
+            at = value.start();
             if is_name(near, all.start(), kind) && is_secret(near, tie, value.start(), end, quoted, kind) {
                 add(value.start(), end, Kind::Key);
                 at = at.max(end);
             }
-            if at >= text.len() {
-                break;
-            }
+        }
+    }
+    for found in CODE.captures_iter(text) {
+        if let Some(code) = found.get(1).filter(|code| near.is_word(code.start(), code.end())) {
+            add(code.start(), code.end(), Kind::Key);
         }
     }
     for found in AUTHORIZATION.captures_iter(text) {
@@ -118,6 +130,14 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
     first(&BEARER, &looks_random, add);
     first(&BASIC, &is_basic, add);
     first(
+        &BESIDE,
+        &|value| looks_random(value) && has_digit_and_letter(value),
+        add,
+    );
+    first(&LATER, &has_digit_and_letter, add);
+    first(&DUMP, &|_| true, add);
+    first(&OPTION, &|value| !is_none(value), add);
+    first(
         &USER,
         &|value| !is_none(value.split_once(':').map_or("", |(_, value)| value)),
         add,
@@ -126,18 +146,17 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
 
 /// The bytes of a value: to what can't be a part of it.
 fn ends(value: &str, quoted: bool) -> usize {
+    /// The next parameter of a query, the next member of a list of them, a mark of Chinese writing.
+    static NEXT: LazyLock<Regex> =
+        LazyLock::new(|| regex(r"[&;](?:amp;)?[A-Za-z0-9_.-]*=|;$|[<，。；、）】》！？]"));
     if quoted {
         return value.len();
     }
-    // A full stop or bracket at the end is the sentence's.
-    let end = value
-        .find([
-            '&', ';', '<', '，', '。', '；', '、', '）', '】', '》', '！', '？',
-        ])
-        .unwrap_or(value.len());
+    let end = NEXT.find(value).map_or(value.len(), |next| next.start());
     let value = value.get(..end).unwrap_or_default();
+    // A full stop or bracket at the end is the sentence's.
     value
-        .trim_end_matches([',', '.', ')', ']', '}', '!', '?', ':', '*'])
+        .trim_end_matches([',', '.', ')', ']', '}', ':', '*', ';'])
         .len()
 }
 
@@ -151,7 +170,7 @@ fn is_name(near: Near<'_>, start: usize, kind: Value) -> bool {
     };
     let lower = before.to_ascii_lowercase();
     match kind {
-        Value::Password | Value::Code => true,
+        Value::Password => true,
         // `max_token`, `eos_token`, `public_key`: not secrets.
         Value::Key => {
             const OTHER: [&str; 15] = [
@@ -168,8 +187,16 @@ fn is_secret(near: Near<'_>, tie: &str, start: usize, end: usize, quoted: bool, 
     if is_none(value) {
         return false;
     }
+    if !quoted && matches!(tie.trim(), "" | "to") || tie.trim_end().ends_with(" to") {
+        let least = if kind == Value::Key { 16 } else { 6 };
+        let apart = !tie.is_empty() || near.before(start).is_some_and(|byte| !byte.is_ascii());
+        return apart
+            && value.is_ascii()
+            && value.len() >= least
+            && looks_random(value)
+            && has_digit_and_letter(value);
+    }
     match kind {
-        Value::Code => !matches!(near.at(end), Some(b'0'..=b'9')),
         Value::Key => {
             value.len() >= 8 && looks_random(value) && (value.len() >= 12 || has_digit_and_letter(value))
         }
@@ -350,7 +377,12 @@ fn call(value: &str) -> bool {
         return false;
     };
     let name = value.get(..at).unwrap_or_default();
-    !name.is_empty()
+    let argument = value.as_bytes().get(at + 1);
+    let called = argument.is_none_or(|byte| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'"' | b'\'' | b')' | b'_' | b'*' | b'.')
+    });
+    called
+        && !name.is_empty()
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'.' | b':'))

@@ -39,13 +39,16 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
         let begins = found.as_str().trim_start_matches([
             '.', '\'', '`', '/', '=', '&', '?', '{', '|', '*', '#', '!', '$', '%', '^', '}', '~', '-',
         ]);
-        // What ties a mailbox to the name of a field or a parameter.
-        let at = begins.find('@').unwrap_or(begins.len());
-        let begins = match begins
-            .get(..at)
-            .and_then(|local| local.rfind(['=', '?', '&', '/', '{', '}', '|', '`', '\'']))
-        {
-            Some(tie) => begins.get(tie + 1..).unwrap_or(begins),
+        // What ties a mailbox to the name of a field or a parameter; `a+tag=1@` is all of it.
+        let local = begins.split('@').next().unwrap_or_default();
+        let tie = local
+            .rfind(['=', '?', '&', '/', '{', '}', '|', '`'])
+            .filter(|tie| !local.get(..*tie).unwrap_or_default().contains('+'));
+        let begins = match tie {
+            Some(tie) => begins
+                .get(tie + 1..)
+                .unwrap_or(begins)
+                .trim_start_matches(['\'', '.']),
             None => begins,
         };
         let start = found.end() - begins.len();
@@ -65,11 +68,9 @@ fn letters_before(text: &str, start: usize) -> usize {
     const MOST: usize = 64;
     const IDEOGRAPHS: char = '\u{2e80}';
     let before = text.get(..start).unwrap_or_default();
-    let letters = before
-        .chars()
-        .rev()
-        .take(MOST)
-        .take_while(|char| char.is_alphanumeric() && *char < IDEOGRAPHS);
+    let letters = before.chars().rev().take(MOST).take_while(|char| {
+        (char.is_alphanumeric() || matches!(char, '.' | '_' | '-' | '+')) && *char < IDEOGRAPHS
+    });
     start - letters.map(char::len_utf8).sum::<usize>()
 }
 

@@ -69,6 +69,8 @@ const SHAPES: &[&str] = &[
     r"AGE-SECRET-KEY-1[A-Z0-9]{40,}",
     r"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}",
     r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}",
+    // One-time codes of Google.
+    r"G-[0-9]{6}",
     // JSON web tokens: signed, not signed, encrypted.
     r"eyJ[A-Za-z0-9_-]{8,}\.(?:eyJ[A-Za-z0-9_-]{4,}|[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+)(?:\.[A-Za-z0-9_-]+)*\.?",
 ];
@@ -89,6 +91,7 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
         let goes_on = near
             .before(found.start())
             .is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let goes_on = goes_on || found.len() == 8 && !near.is_word(found.start(), found.end());
         if !goes_on && is_key(found.as_str()) {
             add(found.start(), found.end(), Kind::Key);
         }

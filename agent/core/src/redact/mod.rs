@@ -36,12 +36,12 @@ const ROUNDS: usize = 4;
 pub enum Kind {
     /// Passwords, API keys, tokens, cookies, private keys.
     Key,
-    /// Numbers of payment cards.
-    Card,
     /// International bank account numbers.
     Iban,
     /// Numbers of persons and passports.
     Id,
+    /// Numbers of payment cards.
+    Card,
     /// E-mail addresses.
     Email,
     /// Telephone numbers.
@@ -54,15 +54,15 @@ impl Kind {
     /// The kinds that are built in, the one that wins an overlap first.
     pub const BUILT_IN: [Kind; 6] = [
         Kind::Key,
-        Kind::Card,
         Kind::Iban,
         Kind::Id,
+        Kind::Card,
         Kind::Email,
         Kind::Phone,
     ];
 
     /// Its name within brackets; that of an operator's pattern is in its [`Redactor`].
-    const fn as_str(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Kind::Key => "KEY",
             Kind::Card => "CARD",
@@ -132,6 +132,21 @@ impl Redactor {
         }
     }
 
+    /// What is found in a text at the first look, by name and place; in order, without overlaps.
+    pub fn find(&self, text: &str) -> Vec<(String, std::ops::Range<usize>)> {
+        let spans = self.spans(text).into_iter();
+        spans
+            .map(|span| (self.name(span.kind).into_owned(), span.start..span.end))
+            .collect()
+    }
+
+    fn name(&self, kind: Kind) -> Cow<'static, str> {
+        match kind {
+            Kind::Custom(index) => format!("CUSTOM:{}", self.custom.name(index)).into(),
+            kind => Kind::name(kind).into(),
+        }
+    }
+
     /// What is to go: in order, without overlaps.
     fn spans(&self, text: &str) -> Vec<Span> {
         let plain = Plain::of(text);
@@ -165,10 +180,7 @@ impl Redactor {
         let mut at = 0;
         for span in spans.iter().take_while(|span| span.start < limit) {
             out.push_str(text.get(at..span.start).unwrap_or_default());
-            let name = match span.kind {
-                Kind::Custom(index) => Cow::Owned(format!("CUSTOM:{}", self.custom.name(index))),
-                kind => Cow::Borrowed(kind.as_str()),
-            };
+            let name = self.name(span.kind);
             out.push('[');
             out.push_str(&name);
             out.push(']');
@@ -220,7 +232,7 @@ fn is_placeholder(text: &str, span: &Span) -> bool {
         return false;
     };
     let inner = text.get(open + 1..open + close).unwrap_or_default();
-    let known = Kind::BUILT_IN.iter().any(|kind| kind.as_str() == inner) || inner.starts_with("CUSTOM:");
+    let known = Kind::BUILT_IN.iter().any(|kind| kind.name() == inner) || inner.starts_with("CUSTOM:");
     known && span.end <= open + close + 1
 }
 

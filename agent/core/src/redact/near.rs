@@ -44,7 +44,7 @@ impl<'a> Near<'a> {
 
     /// As [`Near::is_word`], and what is there is not a part of a longer number: no sign or point ties it to more digits.
     pub(super) fn is_number(self, start: usize, end: usize) -> bool {
-        let ties = |byte: Option<u8>| matches!(byte, Some(b'.' | b',' | b'-' | b'/' | b':' | b'+' | b'_'));
+        let ties = |byte: Option<u8>| matches!(byte, Some(b'.' | b'-' | b'/' | b'+'));
         let digit = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_digit());
         let before = ties(self.before(start)) && start >= 2 && digit(self.before(start - 1));
         let after = ties(self.at(end)) && digit(self.at(end + 1));

@@ -34,7 +34,7 @@ static NORTH_AMERICA: LazyLock<Regex> = LazyLock::new(|| {
 static ANY: LazyLock<Regex> = LazyLock::new(|| regex(r"\+?\(?[0-9](?:[ .()/-]{0,2}[0-9]){6,14}"));
 static SAYS_SO: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r"(?i)(?:\b(?:tele)?phone|\btel\b|mobile|\bcell\b|\bcall(?:ed|ing)?\b|\bfax\b|\btext(?:ed)? (?:me|him|her|us|them)|\bsms\b|whatsapp|contact[ _]?(?:no|number)|\bdial|\breach (?:me|him|her|us) at|电话|電話|手机|手機|联系方式|联系我|致电|拨打|座机|热线|传真|微信号?)(?:[ _]?(?:no|num|number|号码?|號碼?|#))?[^0-9\n+(]{0,16}\+?\(?$",
+        r"(?i)(?:(?:\b(?:tele)?phone|\btel\b|mobile?|\bcell\b|\bhandy\b|rufnummer|\btél|teléfono|móvil|celular|телефон|携帯|핸드폰|전화|\bfax\b|\bsms\b|whatsapp|contact[ _]?(?:no|number)|电话|電話|手机|手機|联系方式|联系我|致电|拨打|座机|热线|传真|微信号?)(?:[ _]?(?:no|num|number|号码?|號碼?|#))?[^0-9\n+(]{0,16}|(?:\bcall(?:ed|ing)?|\bdial|\breach|\btext(?:ed)?)(?: (?:me|him|her|us|them|at|on|back|now))*[ :]{0,3})\+?\(?$",
     )
 });
 
@@ -50,7 +50,8 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
         }
     };
     all(&INTERNATIONAL, &|_, _, number| is_international(number));
-    all(&CHINA_MOBILE, &|_, _, _| true);
+    // A round number is a quantity.
+    all(&CHINA_MOBILE, &|_, _, number| !number.ends_with("000000"));
     all(&CHINA_LINE, &|_, _, _| true);
     all(&CHINA_SERVICE, &|_, _, _| true);
     all(&NORTH_AMERICA, &|_, _, number| is_north_american(number));

@@ -32,6 +32,7 @@ fn request(n: u64, status: &str, ttft_s: f64, e2e_s: f64) -> Finished {
         gaps: vec![(0.02, 1), (0.03, 1)],
         gaps_from: None,
         in_flight_at_arrival: None,
+        content: None,
         token_sources: [
             (crate::observation::TokenDirection::Input, None),
             (crate::observation::TokenDirection::Output, None),

@@ -77,6 +77,7 @@ macro_rules! catalog {
 }
 
 mod budget;
+mod content;
 mod cost;
 mod cuda;
 mod exports;
@@ -89,6 +90,7 @@ mod store;
 mod usage;
 
 pub(super) use budget::*;
+pub(super) use content::*;
 pub(super) use cost::*;
 pub(super) use cuda::*;
 pub(super) use exports::*;
@@ -115,6 +117,7 @@ pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
         records::RECORDS,
         gateway::GATEWAYS,
         exports::EXPORTS,
+        content::CONTENT,
     ]
     .concat()
 });

@@ -10,6 +10,7 @@ mod capacity;
 mod catalog;
 mod children;
 mod config;
+mod content;
 mod cost;
 mod cuda;
 mod events;
@@ -38,6 +39,7 @@ mod values;
 
 pub use catalog::{CATALOG, Definition, Kind};
 pub use config::MetricsConfig;
+pub(crate) use content::ContentCounts;
 pub use cuda::{Copies, CudaCalls, DIRECTIONS};
 pub use labels::{Admitted, Capper, OTHER, UNKNOWN};
 pub use reference::reference;
@@ -119,6 +121,8 @@ pub struct Metrics {
     agent: agent::AgentMetrics,
     budgets: budget::BudgetMetrics,
     records: IntCounterVec,
+    content: IntCounterVec,
+    redactions: IntCounterVec,
     open_connections: IntGauge,
     gpus: gpu::GpuCollector,
     gpu_shares: gpu_join::GpuShares,
@@ -217,6 +221,8 @@ impl Metrics {
             agent: agent::AgentMetrics::register(&registry)?,
             budgets: budget::BudgetMetrics::register(&registry)?,
             records: counter_vec(&registry, catalog::RECORDS_TOTAL)?,
+            content: counter_vec(&registry, catalog::CONTENT_TOTAL)?,
+            redactions: counter_vec(&registry, catalog::CONTENT_REDACTIONS)?,
             open_connections,
             gpus,
             gpu_shares: gpu_join::GpuShares::register(&registry)?,

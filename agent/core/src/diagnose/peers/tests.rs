@@ -48,6 +48,7 @@ fn streamed(response_id: &str, first: u64, tokens: u64) -> Finished {
         gaps,
         gaps_from: Some(first * MS),
         in_flight_at_arrival: None,
+        content: None,
         token_sources: [(TokenDirection::Input, None), (TokenDirection::Output, None)],
     }
 }

@@ -4,8 +4,10 @@
 //! protocol files do), and streamed messages (`stream`). Shapes were read from vLLM 0.32 and llama.cpp's server, and from
 //! OpenAI's reference.
 
+mod said;
 mod stream;
 
+pub(super) use said::{answer, prompt, said};
 pub(super) use stream::{message, message_is};
 
 use super::{RequestFacts, ResponseFacts, clean_name, lenient::whole};

@@ -41,6 +41,7 @@ fn the_catalog_is_what_is_registered() {
     exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
     exercised.budgets(&budget_reports());
     exercised.records_begin();
+    exercised.content_begin();
     exercised.near_context_limit(&labels("e", "m", "s"), true);
     let limit = ContextLimit {
         tokens: 4096,

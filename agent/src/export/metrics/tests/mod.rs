@@ -82,6 +82,7 @@ pub(crate) fn finished(labels: &Labels, record: RequestRecord) -> Observation {
         gaps: vec![(0.05, 3), (0.1, 1), (0.05, 1)],
         gaps_from: None,
         in_flight_at_arrival: Some(4),
+        content: None,
         token_sources: [
             (TokenDirection::Input, Some(Source::Usage)),
             (TokenDirection::Output, Some(Source::Usage)),

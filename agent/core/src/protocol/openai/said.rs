@@ -1,0 +1,222 @@
+//! The texts of OpenAI's messages, where content is kept.
+//!
+//! Owns: which text is whose: prompts, answers and their streamed pieces. Refuses: what is not text: it is named, not kept.
+//! None of this runs where no content is kept.
+
+use crate::{
+    content::{Message, Part, PartKind},
+    protocol::{
+        Said, SaidKind,
+        lenient::{Number, Text},
+    },
+    wire::sse::SseEvent,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The messages of a request's body; `None`: it is none.
+pub(in crate::protocol) fn prompt(body: &[u8]) -> Option<Vec<Message>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    if let Some(messages) = body.get("messages") {
+        return Some(messages.as_array()?.iter().map(message).collect());
+    }
+    let texts = match body.get("prompt")? {
+        Value::Array(prompts) if prompts.iter().any(Value::is_string) => prompts.iter().map(text).collect(),
+        one => vec![text(one)],
+    };
+    let mut messages: Vec<Message> = texts
+        .into_iter()
+        .map(|part| said_by("user", vec![part]))
+        .collect();
+    if let Some(suffix) = body.get("suffix").filter(|suffix| suffix.is_string()) {
+        messages.push(said_by("suffix", vec![text(suffix)]));
+    }
+    Some(messages)
+}
+
+/// The messages of an answer that is one document: one a choice. Of an error there is none.
+pub(in crate::protocol) fn answer(body: &[u8]) -> Option<Vec<Message>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let Some(choices) = body.get("choices").and_then(Value::as_array) else {
+        return body.get("error").map(|_| Vec::new());
+    };
+    let choice = |choice: &Value| match (choice.get("message"), choice.get("text")) {
+        (Some(said), _) => message(said),
+        (None, Some(said)) => said_by("assistant", vec![text(said)]),
+        (None, None) => said_by("assistant", Vec::new()),
+    };
+    Some(choices.iter().map(choice).collect())
+}
+
+fn said_by(role: &str, parts: Vec<Part>) -> Message {
+    Message {
+        role: role.to_owned(),
+        parts,
+    }
+}
+
+fn part(kind: PartKind, name: Option<&str>, content: &str) -> Part {
+    Part {
+        kind,
+        name: name.map(str::to_owned),
+        content: content.to_owned(),
+    }
+}
+
+/// A text, or what stands in its place: tokens, for one.
+fn text(value: &Value) -> Part {
+    match value {
+        Value::String(text) => part(PartKind::Text, None, text),
+        Value::Array(_) => part(PartKind::Other, Some("tokens"), ""),
+        _ => part(PartKind::Other, None, ""),
+    }
+}
+
+fn message(value: &Value) -> Message {
+    let string = |key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    let role = string("role").unwrap_or("assistant");
+    let spoken = if matches!(role, "tool" | "function") {
+        PartKind::ToolCallResponse
+    } else {
+        PartKind::Text
+    };
+    let mut parts = Vec::new();
+    if let Some(reasoning) = string("reasoning_content").or(string("reasoning")) {
+        parts.push(part(PartKind::Reasoning, None, reasoning));
+    }
+    match value.get("content") {
+        Some(Value::String(text)) => parts.push(part(spoken, string("name"), text)),
+        Some(Value::Array(content)) => parts.extend(content.iter().map(|one| of_content(one, spoken))),
+        _ => {}
+    }
+    parts.extend(string("refusal").map(|text| part(PartKind::Text, Some("refusal"), text)));
+    let calls = value.get("tool_calls").and_then(Value::as_array);
+    let functions = calls
+        .into_iter()
+        .flatten()
+        .filter_map(|call| call.get("function").or(call.get("custom")));
+    for function in functions.chain(value.get("function_call")) {
+        let string = |key: &str| function.get(key).and_then(Value::as_str);
+        let arguments = string("arguments").or(string("input")).unwrap_or_default();
+        parts.push(part(PartKind::ToolCall, string("name"), arguments));
+    }
+    said_by(role, parts)
+}
+
+/// One of a message's contents: a text, or something that is none.
+fn of_content(value: &Value, spoken: PartKind) -> Part {
+    if let Some(text) = value
+        .as_str()
+        .or_else(|| value.get("text").and_then(Value::as_str))
+    {
+        return part(spoken, None, text);
+    }
+    let refusal = value.get("refusal").and_then(Value::as_str);
+    refusal.map_or_else(
+        || part(PartKind::Other, value.get("type").and_then(Value::as_str), ""),
+        |text| part(PartKind::Text, Some("refusal"), text),
+    )
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow, default)]
+    choices: Vec<Choice<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    index: Number,
+    #[serde(borrow)]
+    delta: Option<Delta<'a>>,
+    #[serde(borrow)]
+    text: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    content: Text<'a>,
+    #[serde(borrow)]
+    reasoning_content: Text<'a>,
+    #[serde(borrow)]
+    reasoning: Text<'a>,
+    #[serde(borrow)]
+    refusal: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<Call<'a>>>,
+    #[serde(borrow)]
+    function_call: Option<Function<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Call<'a> {
+    index: Number,
+    #[serde(borrow)]
+    function: Option<Function<'a>>,
+    #[serde(borrow)]
+    custom: Option<Function<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Text<'a>,
+    #[serde(borrow)]
+    input: Text<'a>,
+}
+
+/// The pieces of a streamed message. One that is not understood has none.
+pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) {
+    let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(event.data) else {
+        return;
+    };
+    let number = |number: &Number| number.0.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    for choice in chunk.choices {
+        let index = number(&choice.index);
+        let mut tell = |kind, text: Text<'_>| {
+            if let Some(text) = text.0.filter(|text| !text.is_empty()) {
+                out(Said {
+                    choice: index,
+                    kind,
+                    text,
+                });
+            }
+        };
+        tell(SaidKind::Text, choice.text);
+        let Some(delta) = choice.delta else { continue };
+        // Some servers send reasoning by both of its names.
+        let reasoning = if delta.reasoning_content.0.is_some() {
+            delta.reasoning_content
+        } else {
+            delta.reasoning
+        };
+        tell(SaidKind::Reasoning, reasoning);
+        tell(SaidKind::Text, delta.content);
+        tell(SaidKind::Text, delta.refusal);
+        let calls = delta.tool_calls.into_iter().flatten();
+        let calls = calls.flat_map(|call| {
+            let index = number(&call.index);
+            [call.function, call.custom]
+                .into_iter()
+                .flatten()
+                .map(move |function| (index, function))
+        });
+        for (index, function) in calls.chain(delta.function_call.map(|function| (0, function))) {
+            tell(SaidKind::CallName(index), function.name);
+            tell(SaidKind::CallArguments(index), function.arguments);
+            tell(SaidKind::CallArguments(index), function.input);
+        }
+    }
+}
