@@ -20,40 +20,40 @@ fn link(change: impl FnOnce(&mut LinkConfig)) -> LinkConfig {
 #[test]
 fn mistakes_are_named_and_secrets_are_not_repeated() {
     use crate::config::Section as _;
+    type Change = fn(&mut LinkConfig);
     assert_eq!(FakeConfig::KEYS.iter().filter(|key| key.name == "own").count(), 1);
     assert_eq!(FakeConfig::default().link().invalid("x"), []);
     assert!(!FakeConfig::default().link().on());
-    type Change = fn(&mut LinkConfig);
     let cases: [(&str, Change); 18] = [
         ("endpoint", |link| link.endpoint = "collector:4318".into()),
         ("endpoint", |link| link.endpoint = "ftp://collector".into()),
         ("endpoint", |link| link.endpoint = "http://".into()),
         ("endpoint", |link| {
-            link.endpoint = "http://ann:hunter2@collector".into()
+            link.endpoint = "http://ann:hunter2@collector".into();
         }),
         ("endpoint", |link| {
-            link.endpoint = "http://hunter2@collector".into()
+            link.endpoint = "http://hunter2@collector".into();
         }),
         ("endpoint", |link| {
-            link.endpoint = "http://collector/?key=hunter2".into()
+            link.endpoint = "http://collector/?key=hunter2".into();
         }),
         ("headers", |link| {
-            drop(link.headers.insert("X-Api-Key".into(), "hunter2".into()))
+            drop(link.headers.insert("X-Api-Key".into(), "hunter2".into()));
         }),
         ("headers", |link| {
-            drop(link.headers.insert("Authorization".into(), "hunter2".into()))
+            drop(link.headers.insert("Authorization".into(), "hunter2".into()));
         }),
         ("headers", |link| {
-            drop(link.headers.insert("a b".into(), "c".into()))
+            drop(link.headers.insert("a b".into(), "c".into()));
         }),
         ("headers", |link| {
-            drop(link.headers.insert("a".into(), "b\nc".into()))
+            drop(link.headers.insert("a".into(), "b\nc".into()));
         }),
         ("header_files", |link| {
-            drop(link.header_files.insert("a".into(), "b".into()))
+            drop(link.header_files.insert("a".into(), "b".into()));
         }),
         ("bearer_token_file", |link| {
-            link.bearer_token_file = "token".into()
+            link.bearer_token_file = "token".into();
         }),
         ("basic_auth_file", |link| {
             link.bearer_token_file = "/token".into();

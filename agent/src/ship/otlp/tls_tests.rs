@@ -143,6 +143,7 @@ async fn both_sides_know_each_other_by_certificates_that_may_be_rotated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_can_not_prove_its_name_gets_nothing() {
+    type Change<'a> = Box<dyn FnOnce(&mut OtlpConfig) + 'a>;
     for protocol in [OtlpProtocol::Http, OtlpProtocol::Grpc] {
         let folder = tempfile::tempdir().expect("a folder");
         let (servers, others) = (Authority::new(), Authority::new());
@@ -151,7 +152,6 @@ async fn who_can_not_prove_its_name_gets_nothing() {
         let ca = write(folder.path(), "ca.pem", &servers.pem());
         let other = write(folder.path(), "other.pem", &others.pem());
         let none = write(folder.path(), "none.pem", "nothing\n");
-        type Change<'a> = Box<dyn FnOnce(&mut OtlpConfig) + 'a>;
         let cases: [(&str, Change<'_>); 4] = [
             (
                 "another authority",
