@@ -17,6 +17,7 @@ pub mod gpu_check;
 pub mod http;
 pub mod kernel;
 pub mod load;
+pub mod nginx;
 pub mod prometheus;
 pub mod promql;
 pub mod receive;

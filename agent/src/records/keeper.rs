@@ -4,6 +4,7 @@
 //! store's thread does, in batches) and waiting: what the store or an outlet has no room for is lost, and counted there.
 
 use super::RecordsConfig;
+use super::early::Early;
 use super::gpu::{self, GpuHistory};
 use super::settle::Settling;
 use crate::clock::{monotonic_ns, unix_ms};
@@ -14,6 +15,7 @@ use crate::ship::Outlets;
 use crate::store::Store;
 use crate::store::tables::record::{Amend, Energy, KeptRecord, Retain};
 use infertap_core::Observation;
+use infertap_core::gateway::Joined;
 use infertap_core::gpu::GpuShare;
 use infertap_core::observation::Finished;
 use infertap_core::sampling::{Rule, Rules, Sampler};
@@ -50,6 +52,8 @@ struct State {
     bytes: u64,
     /// Ids of what was kept, the oldest first.
     awaited: VecDeque<String>,
+    /// Parts of gateways, and what they may belong to.
+    early: Early,
     /// What goes to the outlets soon.
     settling: Settling,
     retained: Option<Instant>,
@@ -95,6 +99,7 @@ impl Records {
                 keep: config.keep.duration(),
                 bytes: config.max_bytes.get(),
                 awaited: VecDeque::new(),
+                early: Early::default(),
                 settling: Settling::default(),
                 retained: None,
             }),
@@ -137,7 +142,10 @@ impl Records {
                     metrics.record_decided(decision);
                     if decision.kept() {
                         let energy_comes = finished.record.energy_j.is_none();
-                        let kept = self.kept(finished, decision.matched.iter());
+                        let mut kept = self.kept(finished, decision.matched.iter());
+                        if let Some(joined) = state.early.kept(finished.id) {
+                            kept.join(&joined);
+                        }
                         let sent = active.send_soon(state, &kept);
                         let stored = store.as_ref().is_some_and(|store| store.submit(kept));
                         if sent || stored {
@@ -165,6 +173,20 @@ impl Records {
                             id: id.clone(),
                             joules: *joules,
                         });
+                    }
+                }
+                Observation::Joined(joined) => {
+                    let state = state.get_or_insert_with(|| lock(&active.state));
+                    if state.early.came(joined) {
+                        let id = format!("{:016x}", joined.request);
+                        state.settling.amend(&id, |kept| kept.join(joined));
+                        if let Some(store) = &store {
+                            let joined = Joined::clone(joined);
+                            store.submit(Amend {
+                                id,
+                                change: Box::new(move |kept| kept.join(&joined)),
+                            });
+                        }
                     }
                 }
                 _ => {}
@@ -248,6 +270,7 @@ impl Records {
             token_gaps: finished.gaps.clone(),
             content: self.content.of(finished),
             gpu: Vec::new(),
+            gateway: None,
         }
     }
 }

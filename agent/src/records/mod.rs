@@ -4,9 +4,12 @@
 
 mod command;
 mod config;
+mod early;
 mod follow;
 #[cfg(test)]
 mod found_tests;
+#[cfg(test)]
+mod gateway_tests;
 mod gpu;
 #[cfg(test)]
 mod gpu_tests;

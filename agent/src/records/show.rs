@@ -10,6 +10,7 @@ use crate::print::{self, name};
 use crate::store::tables::record::{self, KeptRecord};
 use anyhow::bail;
 use infertap_core::content::{PartKind, Transcript};
+use infertap_core::gateway::GatewayPart;
 use infertap_core::{Nanos, RequestRecord, Source};
 use std::io::Write;
 
@@ -74,6 +75,7 @@ fn page(kept: &KeptRecord) -> String {
         format!("trace     {}", name(&record.trace_id)),
         format!("response  {}", optional_text(&record.response_id)),
     ];
+    lines.extend(kept.gateway.as_ref().map(gateway));
     lines.extend(record.client.map(|client| format!("client    {client}")));
     lines.push(format!("kept as   {}", name(&kept.rules.join(", "))));
     if !record.incomplete.is_empty() {
@@ -253,20 +255,43 @@ fn diagnosis(kept: &KeptRecord) -> Option<String> {
     Some(line)
 }
 
+fn gateway(part: &GatewayPart) -> String {
+    let http = part
+        .http_status
+        .map_or_else(|| "no status".to_owned(), |code| code.to_string());
+    format!(
+        "gateway   {}  {}  HTTP {http}, {} before the engine, {} after it, joined by {}",
+        name(&part.name),
+        part.status.as_str(),
+        optional(part.before_s),
+        optional(part.after_s),
+        part.joined_by.as_str()
+    )
+}
+
 /// The phases, each at its place, and the tokens as they came.
 fn timeline(kept: &KeptRecord) -> Vec<String> {
     let record = &kept.record;
-    let Some((begin, end)) = record.t0_ns.zip(record.t4_ns).filter(|(begin, end)| begin < end) else {
+    let Some((t0, t4)) = record.t0_ns.zip(record.t4_ns).filter(|(begin, end)| begin < end) else {
         return vec!["Its beginning or its end is not known: there is no timeline to draw.".to_owned()];
     };
+    // With a gateway, all of its part.
+    let (came, went) = match &kept.gateway {
+        Some(part) => (part.t0_ns, part.t4_ns),
+        None => (None, None),
+    };
+    let begin = came.map_or(t0, |came| came.min(t0));
+    let end = went.map_or(t4, |went| went.max(t4));
     let (t1, t2, t3) = (record.t1_ns, record.t2_ns, record.t3_ns);
-    let before_first = if t1.is_some() { t1 } else { Some(begin) };
+    let before_first = if t1.is_some() { t1 } else { Some(t0) };
     let first = if t1.is_some() { "prefill" } else { "to first token" };
     let phases = [
-        ("queue", t1.and(Some(begin)), t1, record.sources.t1),
+        ("to the engine", came, Some(t0), None),
+        ("queue", t1.and(Some(t0)), t1, record.sources.t1),
         (first, before_first, t2, record.sources.t2),
         ("decode", t2, t3, record.sources.t3),
-        ("response", t3.or(Some(begin)), Some(end), None),
+        ("response", t3.or(Some(t0)), Some(t4), None),
+        ("to the client", Some(t4), went, None),
     ];
     let mut lines = Vec::new();
     for (name, from, to, source) in phases {

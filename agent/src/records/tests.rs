@@ -30,6 +30,7 @@ pub(super) fn kept(id: &str, status: Status, rules: &[&str], ended_unix_ms: i64)
         token_gaps: vec![(0.05, 3), (0.1, 1), (0.05, 1)],
         content: None,
         gpu: Vec::new(),
+        gateway: None,
     }
 }
 

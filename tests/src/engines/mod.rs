@@ -147,6 +147,16 @@ pub fn tokenizing_server(folder: &Path, log: &Path) -> Result<(Child, Address)> 
     Ok((child, address))
 }
 
+/// A receiver of OTLP traces, which reads them as OpenTelemetry's own messages, with what an installed [`Kind::Llama`] has.
+/// Ends when dropped. Each span that it received is a line of JSON in `log`.
+pub fn trace_receiver(folder: &Path, log: &Path) -> Result<(Child, [Address; 2])> {
+    let ports = [free_port()?, free_port()?];
+    let mut child = Child::spawn("the trace receiver", llama::receiver_command(folder, ports), log)?;
+    let ready = || std::fs::read_to_string(log).is_ok_and(|text| text.starts_with("ready"));
+    child.wait_ready(Duration::from_secs(30), ready)?;
+    Ok((child, ports.map(Address::loopback)))
+}
+
 /// The program that calls tokenizers in loops and times them, with what an installed [`Kind::Llama`] has.
 pub fn call_cost_command(folder: &Path) -> Command {
     llama::call_cost_command(folder)

@@ -112,6 +112,20 @@ impl Served {
         Some(*exchange)
     }
 
+    /// A request that was for it has ended. A gateway may learn that its client is gone without any call that shows it
+    /// (nginx asks epoll alone), and then leaves the engine: an answer that was cut, and that the engine would have gone on
+    /// with, is the client's doing.
+    pub(super) fn take(&mut self, asked: &Asked) {
+        self.joined.push(asked.interval());
+        if let Some((_, exchange)) = &mut self.ended
+            && asked.cancelled
+            && exchange.status == Status::ServerError
+            && exchange.http_status.is_none_or(|status| status < 400)
+        {
+            exchange.status = Status::Cancelled;
+        }
+    }
+
     /// Its part in the record of a request that was for it.
     pub(super) fn part(&self, asked: &Asked, by: JoinedBy) -> Joined {
         let exchange = self.ended.as_ref().map(|(_, exchange)| &**exchange);
@@ -157,6 +171,7 @@ pub(crate) struct Asked {
     t0: Option<Nanos>,
     t4: Option<Nanos>,
     ended: Nanos,
+    cancelled: bool,
     response: Option<Arc<str>>,
     digest: Option<u64>,
 }
@@ -172,6 +187,7 @@ impl Asked {
             t0: record.t0_ns,
             t4: record.t4_ns,
             ended: at,
+            cancelled: record.status == Status::Cancelled,
             response: record.response_id.as_deref().map(Arc::from),
             digest,
         }

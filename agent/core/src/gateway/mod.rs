@@ -177,7 +177,7 @@ impl Gateways {
             let Some((_, oldest)) = self.asked.order.pop_front() else {
                 break;
             };
-            self.evicted += u64::from(self.forget(oldest));
+            self.evicted += u64::from(self.forget(oldest).is_some());
         }
         let id = asked.id;
         self.forget(id);
@@ -234,12 +234,10 @@ impl Gateways {
         candidates.any(|served| served.ended_at().is_none())
     }
 
-    fn forget(&mut self, id: u64) -> bool {
-        let Some(asked) = self.asked.by_id.remove(&id) else {
-            return false;
-        };
+    fn forget(&mut self, id: u64) -> Option<Asked> {
+        let asked = self.asked.by_id.remove(&id)?;
         self.asked.unindex(id, asked.keys());
-        true
+        Some(asked)
     }
 
     /// Tells an exchange of a gateway, if it has ended, and forgets it.
@@ -296,13 +294,12 @@ impl Gateways {
                 self.mark_ambiguous(of);
                 continue;
             }
-            let joined = served.part(asked, by);
-            let interval = asked.interval();
-            out.push(Observation::Joined(Box::new(joined)));
-            if let Some(served) = self.served.by_id.get_mut(&of) {
-                served.joined.push(interval);
-            }
-            self.forget(id);
+            // Both are there: they were looked at above.
+            let Some((asked, served)) = self.forget(id).zip(self.served.by_id.get_mut(&of)) else {
+                continue;
+            };
+            served.take(&asked);
+            out.push(Observation::Joined(Box::new(served.part(&asked, by))));
         }
     }
 

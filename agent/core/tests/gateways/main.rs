@@ -269,24 +269,26 @@ fn what_a_gateway_answers_alone_is_told_as_such() {
 
 #[test]
 fn a_client_that_goes_is_the_gateway_s_first() {
-    let mut host = Host::new();
-    let (client, engine) = (host.connect(true), host.connect(false));
-    host.read(0, client, &ask("", "hi"));
-    host.read(2, engine, &ask("", "hi"));
-    for (ms, wire) in [(10, engine), (11, client)] {
-        host.write(ms, wire, &stream_head());
-        host.write(ms, wire, &chunk("data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n"));
+    for seen in [true, false] {
+        let mut host = Host::new();
+        let (client, engine) = (host.connect(true), host.connect(false));
+        host.read(0, client, &ask("", "hi"));
+        host.read(2, engine, &ask("", "hi"));
+        for (ms, wire) in [(10, engine), (11, client)] {
+            host.write(ms, wire, &stream_head());
+            host.write(ms, wire, &chunk("data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n"));
+        }
+        host.close(20, client, seen);
+        host.close(21, engine, true);
+        let out = host.end();
+        assert_eq!(records(&out)[0].status, Status::Cancelled);
+        let joined = joined(&out);
+        assert_eq!(joined.len(), 1);
+        assert_eq!(
+            (joined[0].part.status, joined[0].part.joined_by),
+            (Status::Cancelled, JoinedBy::Response)
+        );
     }
-    host.close(20, client, true);
-    host.close(21, engine, true);
-    let out = host.end();
-    assert_eq!(records(&out)[0].status, Status::Cancelled);
-    let joined = joined(&out);
-    assert_eq!(joined.len(), 1);
-    assert_eq!(
-        (joined[0].part.status, joined[0].part.joined_by),
-        (Status::Cancelled, JoinedBy::Response)
-    );
 }
 
 #[test]

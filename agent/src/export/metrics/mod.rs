@@ -413,4 +413,6 @@ impl openmetrics::Exemplars for Metrics {
 }
 
 #[cfg(test)]
+pub(crate) use gateway::tests as gateway_tests;
+#[cfg(test)]
 pub(crate) mod tests;

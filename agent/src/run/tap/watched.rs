@@ -23,12 +23,14 @@ impl Tap {
     fn engine_up(&mut self, engine: &FoundEngine) {
         let at = monotonic_ns();
         let info = &engine.info;
-        self.exporter.engine_up(info);
+        // A gateway computes nothing: there is nothing to count with, and it calls no GPU.
+        let computes = info.kind != EngineKind::Gateway;
+        if computes {
+            self.exporter.engine_up(info);
+        }
         if let Some(recorder) = &self.recorder {
             recorder.engine_up(at, info);
         }
-        // A gateway computes nothing: there is nothing to count with, and it calls no GPU.
-        let computes = info.kind != EngineKind::Gateway;
         if let Some(counter) = self.counter.as_ref().filter(|_| computes) {
             counter.engine_up(info);
         }
@@ -61,7 +63,12 @@ impl Tap {
         for pid in parts.keys().filter(|_| computes) {
             self.watch_cuda(*pid);
         }
-        self.exporter.engine_coverage(&info.id, "socket", covered);
+        if computes {
+            self.exporter.engine_coverage(&info.id, "socket", covered);
+        } else {
+            // It has no coverage that would tell, so it is there once it is watched.
+            self.exporter.engine_up(info);
+        }
         self.kinds.insert(Arc::clone(&info.id), info.kind);
         self.tell_calls();
         for note in &engine.notes {

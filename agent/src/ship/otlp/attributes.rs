@@ -23,7 +23,7 @@ impl Attributes {
         self.add(key, Value::StringValue(text.into()));
     }
 
-    fn count(&mut self, key: &str, count: Option<u64>) {
+    pub(super) fn count(&mut self, key: &str, count: Option<u64>) {
         if let Some(count) = count {
             self.add(key, Value::IntValue(i64::try_from(count).unwrap_or(i64::MAX)));
         }

@@ -3,6 +3,8 @@
 //! Owns: which spans there are, their times, their nesting. Refuses: clocks: the offset between the record's clock and the
 //! wall clock is given.
 
+mod gateway;
+
 use super::OtlpConfig;
 use super::attributes::{Attributes, failed, of_request, operation};
 use super::ids;
@@ -47,6 +49,9 @@ impl Encoder {
                 .entry(&kept.record.engine)
                 .or_default()
                 .extend(spans(kept, offset));
+            if let Some((part, span)) = gateway::span(kept, offset) {
+                engines.entry(&part.name).or_default().push(span);
+            }
         }
         ExportTraceServiceRequest {
             resource_spans: engines
@@ -111,7 +116,14 @@ fn spans(kept: &KeptRecord, offset: i128) -> Vec<Span> {
     let unix = |at: i128| u64::try_from(at + offset).unwrap_or(0);
     let trace_id = ids::trace(&record.trace_id, &record.id).to_vec();
     let request_id = ids::span(&record.id).to_vec();
-    let parent = record.parent_span_id.as_deref().and_then(ids::from_hex::<8>);
+    let asked = record.parent_span_id.as_deref().and_then(ids::from_hex::<8>);
+    let gateway = gateway::span_id(kept);
+    let parent = gateway.or(asked);
+    let remote = if gateway.is_some() {
+        PARENT_LOCAL
+    } else {
+        PARENT_REMOTE
+    };
     let message = if failed(kept) { record.status.as_str() } else { "" };
     let code = if failed(kept) {
         StatusCode::Error
@@ -130,7 +142,7 @@ fn spans(kept: &KeptRecord, offset: i128) -> Vec<Span> {
         trace_id: trace_id.clone(),
         span_id: request_id.clone(),
         parent_span_id: parent.map(Vec::from).unwrap_or_default(),
-        flags: SAMPLED | parent.map_or(PARENT_LOCAL, |_| PARENT_REMOTE),
+        flags: SAMPLED | parent.map_or(PARENT_LOCAL, |_| remote),
         name: format!("{} {}", operation(&record.protocol), record.model),
         kind: SpanKind::Server as i32,
         start_time_unix_nano: unix(start),

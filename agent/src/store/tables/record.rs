@@ -6,7 +6,8 @@ use crate::content::KeptContent;
 use crate::records::GpuDuring;
 use crate::store::{Migration, Write};
 use infertap_core::client::Network;
-use infertap_core::{Nanos, RequestRecord};
+use infertap_core::gateway::{GatewayPart, Joined};
+use infertap_core::{Nanos, RequestRecord, TraceSource};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
 
@@ -57,9 +58,24 @@ pub struct KeptRecord {
     /// What the GPUs of its engine were like while it ran; known some seconds after its end, and empty where nothing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu: Vec<GpuDuring>,
+    /// The gateway that it came by way of, where one is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewayPart>,
 }
 
 impl KeptRecord {
+    /// Takes over the gateway's part, and the gateway's trace where the request's own headers named none.
+    pub fn join(&mut self, joined: &Joined) {
+        self.gateway = Some(joined.part.clone());
+        if let Some(trace) = &joined.trace
+            && self.record.trace_source == TraceSource::Derived
+        {
+            self.record.trace_id.clone_from(&trace.id);
+            self.record.trace_source = trace.source;
+            self.record.parent_span_id.clone_from(&trace.parent_span_id);
+        }
+    }
+
     /// As it is in its row.
     fn body(&self) -> rusqlite::Result<Vec<u8>> {
         let other = rusqlite::Error::ToSqlConversionFailure;
@@ -146,8 +162,8 @@ impl Write for Amend {
             .optional()?;
         if let Some(mut kept) = row.flatten() {
             (self.change)(&mut kept);
-            db.prepare_cached("UPDATE request_record SET body = ?2 WHERE id = ?1")?
-                .execute(params![self.id, kept.body()?])?;
+            db.prepare_cached("UPDATE request_record SET body = ?2, trace_id = ?3 WHERE id = ?1")?
+                .execute(params![self.id, kept.body()?, kept.record.trace_id])?;
         }
         Ok(())
     }

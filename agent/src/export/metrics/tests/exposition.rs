@@ -37,7 +37,7 @@ fn the_catalog_is_what_is_registered() {
     exercised.apply_all(&super::gpu_join::shares("e"));
     exercised.apply_all(&super::cost::charges());
     exercised.apply(&crate::export::metrics::prefix::tests::told("e"));
-    exercised.apply_all(&crate::export::metrics::gateway::tests::told());
+    exercised.apply_all(&crate::export::metrics::gateway_tests::told());
     exercised.cuda(&"llama_cpp-8080".into(), &CudaCalls::default(), Some(1));
     exercised.budgets(&budget_reports());
     exercised.records_begin();

@@ -213,3 +213,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_gateway_is_the_parent_of_the_request_and_holds_it() {
+    let mut kept = whole();
+    let mut part = crate::export::metrics::gateway_tests::joined(1).part;
+    (part.t0_ns, part.t4_ns) = (Some(SECOND / 2), Some(10 * SECOND));
+    kept.gateway = Some(part);
+    let request = encoder(&OtlpConfig::default()).encode(&[Arc::new(kept.clone())], OFFSET);
+    let of = |service: &str| {
+        let all = request.resource_spans.iter().find(|all| {
+            let attributes = &all.resource.as_ref().expect("a resource").attributes;
+            shown(attributes).contains(&format!("service.name={service:?}"))
+        });
+        all.expect("it is there").scope_spans[0].spans.clone()
+    };
+    let (gateway, request) = (&of("nginx-8080")[0], &of("vllm-8000")[0]);
+    assert_eq!(gateway.name, "gateway nginx-8080");
+    assert_eq!(gateway.trace_id, request.trace_id);
+    assert_eq!(gateway.span_id, 0xaa_u64.to_be_bytes());
+    assert_eq!(gateway.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
+    assert_eq!(
+        (&request.parent_span_id, request.flags),
+        (&gateway.span_id, 0x101)
+    );
+    assert!(gateway.start_time_unix_nano < request.start_time_unix_nano);
+    assert!(gateway.end_time_unix_nano > request.end_time_unix_nano);
+    // Its client went away first.
+    kept.gateway.as_mut().expect("it has one").t4_ns = Some(2 * SECOND);
+    let (_, early) = super::gateway::span(&kept, OFFSET).expect("a span");
+    assert_eq!(early.end_time_unix_nano, request.end_time_unix_nano);
+}
