@@ -24,6 +24,24 @@ const MAX_ANSWER: usize = 64 << 20;
 /// # Errors
 /// There is none, or it refuses; with what to do.
 pub(crate) fn get<T: serde::de::DeserializeOwned>(address: SocketAddr, path: &str) -> anyhow::Result<T> {
+    read(address, &bytes(address, path)?)
+}
+
+/// What the agent answered.
+///
+/// # Errors
+/// It is of another shape.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(address: SocketAddr, answer: &[u8]) -> anyhow::Result<T> {
+    serde_json::from_slice(answer).with_context(|| {
+        format!("what listens at {address} answers otherwise than this version of infertap does; is it an older one?")
+    })
+}
+
+/// The bytes that the agent at `address`, where it listens, answers to a path.
+///
+/// # Errors
+/// There is none, or it refuses; with what to do.
+pub(crate) fn bytes(address: SocketAddr, path: &str) -> anyhow::Result<Vec<u8>> {
     let address = reachable(address);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -41,9 +59,7 @@ pub(crate) fn get<T: serde::de::DeserializeOwned>(address: SocketAddr, path: &st
             told.unwrap_or("nothing more")
         );
     }
-    serde_json::from_slice(&body).with_context(|| {
-        format!("what listens at {address} answers otherwise than this version of infertap does; is it an older one?")
-    })
+    Ok(body)
 }
 
 /// An agent that listens on every address is asked on this host.

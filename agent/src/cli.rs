@@ -3,8 +3,10 @@
 //! Owns: their names, help texts, and the translation of flags into configuration keys. Refuses: doing anything.
 
 mod records;
+mod trace;
 
 pub use records::{RequestsArgs, ShowArgs};
+pub use trace::TraceArgs;
 
 use crate::config::{Hashed, LogFormat, Override, SocketProbe};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -73,6 +75,9 @@ pub enum Command {
     Requests(RequestsArgs),
     /// Show one request whose record was kept, its timeline drawn.
     Show(ShowArgs),
+    /// Write what happened lately as a trace: requests with their phases, the engines' steps and load, GPUs. Open it in
+    /// https://ui.perfetto.dev or chrome://tracing. Asks the agent that runs.
+    Trace(TraceArgs),
     /// Record the raw events of the engines of this host into a file, for `replay`.
     Record(RecordArgs),
     /// Rebuild the requests of a recording.

@@ -19,4 +19,5 @@ pub mod run;
 pub mod sampler;
 pub mod ship;
 pub mod store;
+pub mod trace;
 pub mod usage;

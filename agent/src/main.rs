@@ -8,7 +8,7 @@ use infertap::cli::{Asking, Cli, Command, ConfigCommand, CostArgs, CostCommand, 
 use infertap::config::{self, Loaded, Override};
 use infertap::recording::{self, ReplayCommand, ReplayOutput};
 use infertap::usage::{Question, cost_command};
-use infertap::{budget, count, discover, doctor, prefix, records, run};
+use infertap::{budget, count, discover, doctor, prefix, records, run, trace};
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -80,6 +80,19 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show(args) => {
             let loaded = load_file(args.config.clone())?;
             records::show_command(&loaded.config, &args, &mut io::stdout().lock())?;
+        }
+        Command::Trace(args) => {
+            let asking = Asking {
+                agent: args.agent,
+                json: true,
+                config: args.config.clone(),
+            };
+            trace::trace_command(
+                address(asking)?,
+                &args,
+                &mut io::stdout().lock(),
+                &mut io::stderr().lock(),
+            )?;
         }
         Command::Record(args) => {
             let loaded = load(&args.settings, args.settings.overrides())?;

@@ -23,3 +23,4 @@ pub mod promql;
 pub mod receive;
 pub mod scripted;
 pub mod stats;
+pub mod trace_event;

@@ -16,6 +16,7 @@
 
 pub mod budget;
 pub mod capacity;
+pub mod chrome_trace;
 pub mod client;
 mod connection;
 pub mod content;

@@ -210,7 +210,7 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
         &expect![[r#"
             infertap.toml:2: unknown key lisen in [server]: did you mean listen?
             infertap.toml:3: unknown key ring_bytes in [server]: did you mean ring_bytes in [capture]?
-            infertap.toml:4: unknown key zzzzzzz in [server]: [server] has listen, recent_requests
+            infertap.toml:4: unknown key zzzzzzz in [server]: [server] has listen, recent_requests, history_memory
             infertap.toml:6: unknown section or key sever: did you mean [server]?
             infertap.toml:8: unknown key deep in [capture]: [capture] has socket_probe, arrivals, ring_bytes, max_connections, idle_timeout
             infertap.toml:11: unknown key nam in [discover.rule]: did you mean name?"#]],

@@ -5,9 +5,11 @@
 
 mod cuda;
 pub(crate) mod gpus;
+mod history;
 pub mod http;
 pub mod metrics;
 mod recent;
+mod trace;
 
 pub use cuda::{CudaStatus, CudaStream};
 pub(crate) use http::BudgetsAnswer;
@@ -20,6 +22,7 @@ use crate::records::{Found, Records};
 use crate::sampler::nvml::{GpuView, NvmlState};
 use crate::usage::SharedLedger;
 use gpus::Gpus;
+use history::History;
 use infertap_core::{
     EngineInfo, EngineKind, Observation,
     capacity::CapacityReport,
@@ -85,6 +88,7 @@ const NVML: &str = "nvml";
 pub struct Exporter {
     metrics: Metrics,
     recent: Recent,
+    history: History,
     budgets: Keeper,
     usage: SharedLedger,
     records: Records,
@@ -118,6 +122,7 @@ impl Exporter {
         Ok(Arc::new(Exporter {
             metrics: Metrics::new(metrics)?,
             recent: Recent::new(server.recent_requests),
+            history: History::new(usize::try_from(server.history_memory.get()).unwrap_or(usize::MAX)),
             budgets: Keeper::default(),
             usage,
             records: Records::default(),
@@ -140,6 +145,7 @@ impl Exporter {
 
     /// Takes observations, in order.
     pub fn apply(&self, observations: &[Observation]) {
+        self.history.apply(observations);
         let mut found = Found::default();
         self.budgets
             .apply(observations, |finished| found.add(finished.id, Rule::OverBudget));
@@ -280,6 +286,7 @@ impl Exporter {
 
     /// GPUs were read; `engine_of` tells whose a process is.
     pub fn gpus_read(&self, view: &Arc<GpuView>, engine_of: &dyn Fn(u32) -> Option<Arc<str>>) {
+        self.history.gpus(view);
         let gpus = Gpus::new(Arc::clone(view), engine_of);
         self.metrics.gpus(Arc::clone(view), gpus.engines_on_gpus());
         let mut of_engines = gpus.of_engines();

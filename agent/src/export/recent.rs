@@ -4,7 +4,7 @@
 //! restart (the store's).
 
 use crate::export::metrics::lock;
-use infertap_core::{Blamed, RequestRecord, Status};
+use infertap_core::{Blamed, Nanos, RequestRecord, Status};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -26,6 +26,8 @@ struct Ring {
     /// Oldest first.
     records: VecDeque<Arc<RequestRecord>>,
     bytes: usize,
+    /// When the latest of those that made room had ended.
+    forgotten: Option<Nanos>,
 }
 
 /// Which requests are asked for; `None` is any.
@@ -65,16 +67,18 @@ impl Recent {
     pub fn push(&self, record: &RequestRecord) {
         let budget = self.capacity.saturating_mul(BYTES_PER_RECORD);
         let size = bytes(record);
+        let mut ring = lock(&self.ring);
         if size > budget {
+            ring.forgotten = ring.forgotten.max(ended(record));
             return;
         }
         let record = Arc::new(record.clone());
-        let mut ring = lock(&self.ring);
         while ring.records.len() >= self.capacity || ring.bytes + size > budget {
             let Some(oldest) = ring.records.pop_front() else {
                 break;
             };
             ring.bytes -= bytes(&oldest);
+            ring.forgotten = ring.forgotten.max(ended(&oldest));
         }
         ring.bytes += size;
         ring.records.push_back(record);
@@ -88,6 +92,20 @@ impl Recent {
         }
     }
 
+    /// Records of requests of an engine, or of all, that ended at `from` or later, oldest first; and until when some are
+    /// forgotten.
+    pub fn since(&self, from: Nanos, engine: Option<&str>) -> (Vec<Arc<RequestRecord>>, Option<Nanos>) {
+        let ring = lock(&self.ring);
+        let kept = ring
+            .records
+            .iter()
+            .filter(|record| engine.is_none_or(|engine| engine == &*record.engine))
+            .filter(|record| ended(record).is_some_and(|at| at >= from))
+            .cloned()
+            .collect();
+        (kept, ring.forgotten)
+    }
+
     /// The newest `limit` records that `filter` admits, newest first.
     pub fn newest(&self, limit: usize, filter: &Filter) -> Vec<Arc<RequestRecord>> {
         let ring = lock(&self.ring);
@@ -99,6 +117,18 @@ impl Recent {
             .cloned()
             .collect()
     }
+}
+
+/// The last thing that is known of a request.
+fn ended(record: &RequestRecord) -> Option<Nanos> {
+    let points = [
+        record.t0_ns,
+        record.t1_ns,
+        record.t2_ns,
+        record.t3_ns,
+        record.t4_ns,
+    ];
+    points.into_iter().flatten().max()
 }
 
 /// About what a record takes.
@@ -158,6 +188,25 @@ mod tests {
         let none = Recent::new(0);
         none.push(&with_id("1", "m", Status::Ok));
         assert_eq!(ids(&none, 100, &Filter::default()), [""; 0]);
+    }
+
+    #[test]
+    fn what_ended_lately_is_told_and_until_when_it_is_not_all() {
+        let recent = Recent::new(3);
+        for (id, end) in [("1", 10), ("2", 30), ("3", 20), ("4", 40)] {
+            let mut record = with_id(id, "m", Status::Ok);
+            (record.t3_ns, record.t4_ns) = (None, Some(end));
+            (record.t0_ns, record.t1_ns, record.t2_ns) = (Some(1), None, None);
+            recent.push(&record);
+        }
+        let since = |from, engine| {
+            let (records, forgotten) = recent.since(from, engine);
+            let ids: Vec<String> = records.iter().map(|record| record.id.clone()).collect();
+            (ids.join(" "), forgotten)
+        };
+        assert_eq!(since(30, None), ("2 4".to_owned(), Some(10)));
+        assert_eq!(since(0, Some("e")), ("2 3 4".to_owned(), Some(10)));
+        assert_eq!(since(0, Some("other")), (String::new(), Some(10)));
     }
 
     #[test]

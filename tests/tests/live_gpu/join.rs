@@ -18,8 +18,8 @@ use std::{collections::BTreeMap, path::Path, thread};
 /// What is told may be off by so much.
 const PART: f64 = 0.02;
 /// Watts that the GPU draws while it does nothing, and while it works.
-const IDLE_W: f64 = 80.0;
-const BUSY_W: f64 = 420.0;
+pub(super) const IDLE_W: f64 = 80.0;
+pub(super) const BUSY_W: f64 = 420.0;
 /// How long after a reading its time is settled, and how long after the one before it is taken.
 const SETTLED_NS: u64 = 2_000_000_000;
 const PERIOD_NS: u64 = 100_000_000;
@@ -28,19 +28,19 @@ const LOOK_NS: u64 = 30_000_000;
 
 /// A request of known work. Times in milliseconds.
 #[derive(Clone, Copy)]
-struct Job {
+pub(super) struct Job {
     /// It is sent so long after the first of its group.
-    after_ms: u64,
-    bursts: u32,
-    burst_ms: u64,
-    tokens: u32,
-    decode_ms: u64,
-    prompt: u32,
+    pub(super) after_ms: u64,
+    pub(super) bursts: u32,
+    pub(super) burst_ms: u64,
+    pub(super) tokens: u32,
+    pub(super) decode_ms: u64,
+    pub(super) prompt: u32,
     /// The scheduler takes so long to start it, while the GPU does nothing.
-    think_ms: u64,
+    pub(super) think_ms: u64,
 }
 
-const JOB: Job = Job {
+pub(super) const JOB: Job = Job {
     after_ms: 0,
     bursts: 2,
     burst_ms: 150,
@@ -50,15 +50,15 @@ const JOB: Job = Job {
     think_ms: 0,
 };
 
-struct Scene {
+pub(super) struct Scene {
     server: ServerProcess,
-    bench: Bench,
-    engine: String,
+    pub(super) bench: Bench,
+    pub(super) engine: String,
     sent: usize,
 }
 
 /// The metrics when some time had just been settled, and up to when it was.
-struct Edge {
+pub(super) struct Edge {
     metrics: Exposition,
     at: u64,
 }
@@ -72,7 +72,7 @@ struct Truth {
 }
 
 impl Scene {
-    fn start(arguments: &[&str]) -> Scene {
+    pub(super) fn start(arguments: &[&str]) -> Scene {
         let folder = tempfile::tempdir().unwrap();
         let drivers = Drivers::install(&folder.path().join("drivers")).unwrap();
         let environment = [(WORK_VARIABLE, folder.path().to_owned())];
@@ -121,7 +121,7 @@ impl Scene {
     }
 
     /// Sends requests, each on a connection of its own, and waits for their answers.
-    fn ask(&mut self, jobs: &[Job]) {
+    pub(super) fn ask(&mut self, jobs: &[Job]) {
         let begin = monotonic_ns();
         let address = &self.server.address;
         thread::scope(|scope| {
@@ -165,7 +165,7 @@ impl Scene {
     }
 
     /// An edge after everything that was asked is settled, the energy of all requests too; and their records.
-    fn settled(&self) -> (Edge, Vec<Record>) {
+    pub(super) fn settled(&self) -> (Edge, Vec<Record>) {
         let begun = Instant::now();
         loop {
             let records = self.bench.agent.requests().unwrap();

@@ -9,6 +9,7 @@ mod doctor;
 mod engines;
 mod join;
 mod records;
+mod trace;
 mod trouble;
 mod values;
 

@@ -5,11 +5,13 @@
 
 mod negotiate;
 mod routes;
+mod trace;
 mod usage;
 
 pub(crate) use routes::BudgetsAnswer;
 
 use super::Exporter;
+use crate::config::Size;
 use crate::config_section;
 use hyper::server::conn::http1;
 use hyper_util::{
@@ -33,6 +35,8 @@ use tokio::{
 
 /// Most records that may be kept.
 const MAX_RECENT: usize = 100_000;
+/// Most memory for what is drawn beside them.
+const MAX_HISTORY: Size = Size::bytes(64 << 20);
 
 config_section! {
     /// The HTTP server: /metrics, /healthz, /readyz and /api/v1.
@@ -43,6 +47,9 @@ config_section! {
         /// Finished requests that /api/v1/requests remembers, in memory and without content; 0 to 100000. Each takes
         /// 2 KiB at most on average.
         pub recent_requests: usize = 1000,
+        /// Memory for the steps and loads of engines and the readings of GPUs that /api/v1/trace draws beside those requests;
+        /// 0 to 64MiB. A step takes about 110 bytes, so 8MiB hold those of some minutes; with 0 nothing of it is kept.
+        pub history_memory: Size = Size::bytes(8 << 20),
     }
 }
 
@@ -50,11 +57,16 @@ impl ServerConfig {
     /// What is out of its range: key, and why and what would be right.
     pub fn invalid(&self) -> Vec<(String, String)> {
         let recent = self.recent_requests;
-        if recent <= MAX_RECENT {
-            return Vec::new();
+        let mut out = Vec::new();
+        if recent > MAX_RECENT {
+            let reason = format!("{recent} is more than {MAX_RECENT}");
+            out.push(("server.recent_requests".to_owned(), reason));
         }
-        let reason = format!("{recent} is more than {MAX_RECENT}");
-        vec![("server.recent_requests".to_owned(), reason)]
+        if self.history_memory > MAX_HISTORY {
+            let reason = format!("{} is more than {MAX_HISTORY}", self.history_memory);
+            out.push(("server.history_memory".to_owned(), reason));
+        }
+        out
     }
 }
 

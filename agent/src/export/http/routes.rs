@@ -3,7 +3,7 @@
 //! Owns: paths, parameters, JSON errors. Refuses: connections and their limits (`http`). Answers are read from memory:
 //! no request from outside makes the agent touch a file, a process or an engine.
 
-use super::{Limits, negotiate::negotiate, usage};
+use super::{Limits, negotiate::negotiate, trace, usage};
 use crate::export::{EngineStatus, Exporter, Filter, gpus::Answer as GpusAnswer, metrics::Format};
 use axum::{
     Json, Router,
@@ -39,6 +39,7 @@ infertap: a tap on LLM inference
 /api/v1/gpus       NVIDIA GPUs: last reading, processes and engines, what is not supported
 /api/v1/prefix     how much of the prompts begins like prompts before them, what was hit, and what breaks it
 /api/v1/requests   requests that ended lately, newest first: ?limit=N&engine=&model=&scene=&status=
+/api/v1/trace      the last time as trace-event JSON, to open in ui.perfetto.dev: ?since=60s&engine=
 /api/v1/cost       who used how much: ?by=scene|model|client&since=24h
 /api/v1/heaviest   the heaviest requests: ?order=tokens|cost&since=1h&limit=N&model=&scene=
 /api/v1/growth     the last hours against those before them, and what growth comes from: ?hours=1
@@ -114,6 +115,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/api/v1/gpus", get(gpus))
         .route("/api/v1/prefix", get(prefix))
         .route("/api/v1/requests", get(requests))
+        .route("/api/v1/trace", get(trace::trace))
         .route("/api/v1/cost", get(usage::cost))
         .route("/api/v1/heaviest", get(usage::heaviest))
         .route("/api/v1/growth", get(usage::growth))

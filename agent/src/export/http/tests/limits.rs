@@ -175,12 +175,14 @@ fn the_section_has_defaults_and_bounds() {
     assert_eq!(config, ServerConfig::default());
     assert!(config.listen.ip().is_loopback());
     let config: ServerConfig =
-        toml::from_str("listen = \"[::1]:1\"\nrecent_requests = 100001").expect("parses");
-    let expected = (
-        "server.recent_requests".to_owned(),
-        "100001 is more than 100000".to_owned(),
-    );
-    assert_eq!(config.invalid(), [expected]);
+        toml::from_str("listen = \"[::1]:1\"\nrecent_requests = 100001\nhistory_memory = \"65MiB\"")
+            .expect("parses");
+    let expected = [
+        ("server.recent_requests", "100001 is more than 100000"),
+        ("server.history_memory", "65MiB is more than 64MiB"),
+    ];
+    let expected = expected.map(|(key, reason)| (key.to_owned(), reason.to_owned()));
+    assert_eq!(config.invalid(), expected);
     let refused = Exporter::new(&MetricsConfig::default(), &config).expect_err("out of range");
     assert_eq!(
         refused.to_string(),

@@ -1,6 +1,7 @@
 //! The server over real connections, with a client that writes and reads bytes: what the paths answer.
 
 mod limits;
+mod trace;
 mod usage;
 
 use super::*;
