@@ -50,6 +50,7 @@ use crate::export::{MetricsConfig, ServerConfig};
 use crate::records::RecordsConfig;
 use crate::sampler::nvml::GpuConfig;
 use crate::ship::otlp::OtlpConfig;
+use crate::ship::{ElasticsearchSection, JsonLinesSection, LokiSection};
 use crate::store::StoreConfig;
 use crate::usage::{ContextLimitConfig, UsageConfig};
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,12 @@ pub struct Config {
     pub otlp: OtlpConfig,
     /// What is kept of prompts and answers.
     pub content: ContentConfig,
+    /// Where logs go: Loki.
+    pub loki: LokiSection,
+    /// Elasticsearch or OpenSearch.
+    pub elasticsearch: ElasticsearchSection,
+    /// A file or standard output.
+    pub json_lines: JsonLinesSection,
     /// Labels and buckets.
     pub metrics: MetricsConfig,
     /// The agent's own log.
@@ -174,6 +181,9 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<ContentConfig>("content"),
     SectionInfo::list_of::<ContentScene>("content.scene", ContentScene::EXAMPLE),
     SectionInfo::list_of::<ContentPattern>("content.pattern", ContentPattern::EXAMPLE),
+    SectionInfo::of::<LokiSection>("loki"),
+    SectionInfo::of::<ElasticsearchSection>("elasticsearch"),
+    SectionInfo::of::<JsonLinesSection>("json_lines"),
     SectionInfo::of::<MetricsConfig>("metrics"),
     SectionInfo::of::<LogConfig>("log"),
 ];

@@ -74,6 +74,9 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.records.invalid(),
         config.otlp.invalid(),
         config.content.invalid(),
+        config.loki.invalid(),
+        config.elasticsearch.invalid(),
+        config.json_lines.invalid(),
         config.metrics.invalid(),
     ];
     for (key, reason) in sections.into_iter().flatten() {

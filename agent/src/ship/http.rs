@@ -53,7 +53,7 @@ pub trait HttpDestination: Send + Sync + 'static {
         answer.verdict()
     }
 
-    /// What has to be sent once, before the first batch.
+    /// What has to be sent before the first batch; asked for again after each that was accepted, until there is nothing more.
     fn setup(&self) -> Option<HttpRequest> {
         None
     }
@@ -211,7 +211,7 @@ impl<D: HttpDestination> Destination for Http<D> {
 
     async fn send(&self, payload: &Prepared) -> Verdict {
         if !self.is_set_up.load(Relaxed) {
-            if let Some(setup) = self.destination.setup() {
+            while let Some(setup) = self.destination.setup() {
                 let verdict = match self.exchange(&self.prepare(setup, 0)).await {
                     Ok(answer) => self.destination.judge_setup(&answer),
                     Err(reason) => Verdict::retry(reason),

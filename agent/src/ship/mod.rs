@@ -11,8 +11,14 @@ mod answer;
 mod backoff;
 mod courier;
 mod destination;
+mod document;
+mod elastic;
 mod http;
+mod json_lines;
+mod line;
+mod lines_file;
 mod link;
+mod loki;
 pub mod otlp;
 mod outlet;
 mod reach;
@@ -21,8 +27,11 @@ mod tls;
 pub use answer::HttpAnswer;
 pub use courier::{Courier, Limits, Next, Outcome};
 pub use destination::{Destination, Verdict};
+pub use elastic::{Elasticsearch, ElasticsearchSection};
 pub use http::{Http, HttpDestination, HttpRequest, Prepared};
+pub use json_lines::{JsonLines, JsonLinesSection};
 pub use link::LinkConfig;
+pub use loki::{Loki, LokiSection};
 pub use outlet::Outlet;
 pub use reach::reach;
 
@@ -30,7 +39,7 @@ use crate::config::Config;
 use crate::export::Metrics;
 use crate::export::metrics::lock;
 use crate::store::tables::record::KeptRecord;
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use prometheus::IntCounterVec;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -107,6 +116,7 @@ pub fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<Outlets>>
     let mut outlets = Outlets::counting(metrics.export_failures());
     let host = host_name();
     otlp::start(&config.otlp, &host, &mut outlets).map_err(|reason| anyhow!("otlp.endpoint: {reason}"))?;
+    logs(config, &host, &mut outlets)?;
     let outlets = Arc::new(outlets);
     if !outlets.list.is_empty() {
         metrics.exports(Arc::clone(&outlets))?;
@@ -118,10 +128,35 @@ pub fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<Outlets>>
 
 /// Names of the destinations that are configured, and how they are reached.
 pub fn links(config: &Config) -> Vec<(&'static str, LinkConfig)> {
-    [("otlp", config.otlp.link())]
-        .into_iter()
-        .filter(|(_, link)| link.on())
-        .collect()
+    let all = [
+        ("otlp", config.otlp.link()),
+        ("loki", config.loki.link()),
+        ("elasticsearch", config.elasticsearch.link()),
+    ];
+    all.into_iter().filter(|(_, link)| link.on()).collect()
+}
+
+/// Starts sending to what takes records as logs.
+fn logs(config: &Config, host: &str, outlets: &mut Outlets) -> anyhow::Result<()> {
+    let link = config.loki.link();
+    if link.on() {
+        let loki = Loki::new(&config.loki, &config.metrics, Some(host));
+        let loki = Http::new(loki, &link).map_err(|reason| anyhow!("loki.endpoint: {reason}"))?;
+        outlets.add(loki, link.limits(), link.attempt());
+    }
+    let link = config.elasticsearch.link();
+    if link.on() {
+        let elastic = Elasticsearch::new(&config.elasticsearch, Some(host));
+        let elastic =
+            Http::new(elastic, &link).map_err(|reason| anyhow!("elasticsearch.endpoint: {reason}"))?;
+        outlets.add(elastic, link.limits(), link.attempt());
+    }
+    let section = &config.json_lines;
+    if section.on() {
+        let lines = JsonLines::new(section).context("json_lines: no thread can be started to write them")?;
+        outlets.add(lines, section.limits(), section.attempt());
+    }
+    Ok(())
 }
 
 /// An error with its causes.
@@ -144,6 +179,8 @@ fn host_name() -> String {
         .to_owned()
 }
 
+#[cfg(test)]
+mod samples;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

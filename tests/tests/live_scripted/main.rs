@@ -10,6 +10,7 @@ mod content;
 mod diagnosis;
 mod disk;
 mod lifetime;
+mod logs;
 mod money;
 mod records;
 mod traces;
