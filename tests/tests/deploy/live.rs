@@ -159,6 +159,7 @@ fn request(status: Status) -> Vec<Observation> {
                 (TokenDirection::Input, Some(Source::Usage)),
                 (TokenDirection::Output, Some(Source::Chunk)),
             ],
+            content: None,
         })),
         Observation::Anomaly {
             kind: Anomaly::NotHttp,

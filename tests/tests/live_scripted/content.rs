@@ -6,6 +6,8 @@
 use super::*;
 use infertap::store::Reader;
 use infertap_tests::http;
+use infertap_tests::receive::{Faults, Reply, Request, Server, Service, elastic::Elastic, loki::Loki};
+use std::sync::{Arc, Mutex};
 
 /// Credentials as clients send them; made up.
 const HEADERS: [(&str, &str); 6] = [
@@ -55,13 +57,117 @@ fn apart(folder: &Path) -> ServerProcess {
     server(&own, &[])
 }
 
-/// An agent that keeps every record and the content in this mode, and logs all that it can.
-fn keeper(folder: &Path, server: &ServerProcess, mode: &str) -> Agent {
+/// Takes what another service takes, and notes every body that comes.
+struct Noting<S> {
+    inner: S,
+    faults: Faults,
+    bodies: Mutex<Vec<u8>>,
+}
+
+impl<S: Service> Service for Noting<S> {
+    fn handle(&self, request: &Request) -> Reply {
+        self.bodies.lock().unwrap().extend(request.decoded().unwrap());
+        self.inner.handle(request)
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.faults
+    }
+}
+
+/// Takes spans. What they must look like is tested where the exporter is.
+#[derive(Default)]
+struct Spans(Faults);
+
+impl Service for Spans {
+    fn handle(&self, _: &Request) -> Reply {
+        Reply::text(200, "").with("Content-Type", "application/x-protobuf")
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.0
+    }
+}
+
+/// A destination and what came to it.
+struct Destination<S> {
+    server: Server,
+    noting: Arc<Noting<S>>,
+}
+
+impl<S: Service> Destination<S> {
+    fn start(inner: S) -> Destination<S> {
+        let noting = Arc::new(Noting {
+            inner,
+            faults: Faults::default(),
+            bodies: Mutex::default(),
+        });
+        let server = Server::start(&noting).unwrap();
+        Destination { server, noting }
+    }
+
+    fn came(&self) -> Vec<u8> {
+        self.noting.bodies.lock().unwrap().clone()
+    }
+}
+
+/// All destinations that records may be sent to over HTTP. The file of lines is among the agent's own.
+struct Destinations {
+    loki: Destination<Loki>,
+    elastic: Destination<Elastic>,
+    spans: Destination<Spans>,
+}
+
+impl Destinations {
+    fn start() -> Destinations {
+        Destinations {
+            loki: Destination::start(Loki::default()),
+            elastic: Destination::start(Elastic::default()),
+            spans: Destination::start(Spans::default()),
+        }
+    }
+
+    /// What sends records to them and to `records.jsonl` in this folder.
+    fn config(&self, folder: &Path) -> String {
+        format!(
+            "[loki]\nendpoint = {:?}\n[elasticsearch]\nendpoint = {:?}\n[otlp]\nendpoint = {:?}\n\
+             [json_lines]\npath = {:?}\n",
+            self.loki.server.url(),
+            self.elastic.server.url(),
+            self.spans.server.url(),
+            folder.join("records.jsonl"),
+        )
+    }
+
+    /// Waits until all of them have so many records, and tells what came.
+    fn came(&self, agent: &Agent, records: usize) -> Vec<(String, Vec<u8>)> {
+        for exporter in ["loki", "elasticsearch", "otlp", "json_lines"] {
+            wait(agent, exporter, || {
+                let labels = [("exporter", exporter), ("outcome", "sent")];
+                let sent = agent
+                    .metrics()
+                    .unwrap()
+                    .sum("infertap_export_records_total", &labels);
+                sent > records as f64 - 0.5
+            });
+        }
+        let came = [
+            ("Loki", self.loki.came()),
+            ("Elasticsearch", self.elastic.came()),
+            ("OTLP", self.spans.came()),
+        ];
+        came.map(|(name, bytes)| (name.to_owned(), bytes)).into()
+    }
+}
+
+/// An agent that keeps every record and the content in this mode, sends them everywhere, and logs all that it can.
+fn keeper(folder: &Path, server: &ServerProcess, mode: &str, to: &Destinations) -> Agent {
     let path = folder.join("content.toml");
     let store = folder.join("store.db");
     let text = format!(
         "[store]\npath = {store:?}\n[records]\nhead_rate = 1.0\nunusual_after = 0\nper_minute = 10000\n\
-         [content]\nmode = \"{mode}\"\n[log]\nlevel = \"trace\"\n"
+         [content]\nmode = \"{mode}\"\n[log]\nlevel = \"trace\"\n{}",
+        to.config(folder)
     );
     std::fs::write(&path, text).unwrap();
     let store = format!("store.path={}", store.display());
@@ -140,7 +246,7 @@ fn written(folder: &Path, agent: &Agent) -> Vec<(String, Vec<u8>)> {
         all.push((file.display().to_string(), std::fs::read(&file).unwrap()));
     }
     let names: Vec<&str> = all.iter().map(|(name, _)| &**name).collect();
-    for needed in ["store.db", "store.db-wal", "agent.log"] {
+    for needed in ["store.db", "store.db-wal", "agent.log", "records.jsonl"] {
         assert!(
             names.iter().any(|name| name.ends_with(needed)),
             "{needed} of {names:?}"
@@ -179,11 +285,23 @@ fn no_secret_is_found_in_what_is_redacted() {
     const LONG: usize = 10;
     let folder = tempfile::tempdir().unwrap();
     let server = apart(folder.path());
-    let agent = keeper(folder.path(), &server, "redacted");
+    let destinations = Destinations::start();
+    let agent = keeper(folder.path(), &server, "redacted", &destinations);
     let cases = corpus();
     converse(&agent, &server, &cases);
 
-    let written = written(folder.path(), &agent);
+    let sent = destinations.came(&agent, cases.len());
+    for (name, bytes) in &sent {
+        let (harmless, _) = cases
+            .iter()
+            .find(|(text, secrets)| {
+                secrets.is_empty() && text.len() > LONG && forms(text)[0] == forms(text)[1]
+            })
+            .unwrap();
+        assert!(holds(bytes, harmless), "{name} has content: {harmless}");
+    }
+    let mut written = written(folder.path(), &agent);
+    written.extend(sent);
     let bytes: usize = written.iter().map(|(_, bytes)| bytes.len()).sum();
     let secrets = || cases.iter().flat_map(|(_, secrets)| secrets);
     let long: Vec<&String> = secrets().filter(|secret| secret.len() >= LONG).collect();
@@ -218,7 +336,7 @@ fn no_secret_is_found_in_what_is_redacted() {
     let without = cases.iter().filter(|(_, secrets)| secrets.is_empty()).count();
     assert_eq!(harmless, 2 * without, "look-alikes are kept as they were");
     println!(
-        "{} requests with {} secrets ({} of {LONG} bytes or more): none of them in {bytes} bytes of {} files, answers and records",
+        "{} requests with {} secrets ({} of {LONG} bytes or more): none of them in {bytes} bytes of {} files, answers, records and exports",
         cases.len(),
         secrets().count(),
         long.len(),
@@ -230,10 +348,13 @@ fn no_secret_is_found_in_what_is_redacted() {
 fn credentials_of_headers_are_nowhere_even_where_all_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let server = apart(folder.path());
-    let agent = keeper(folder.path(), &server, "full");
+    let destinations = Destinations::start();
+    let agent = keeper(folder.path(), &server, "full", &destinations);
     let cases = &corpus()[..40];
     converse(&agent, &server, cases);
-    let written = written(folder.path(), &agent);
+    let sent = destinations.came(&agent, cases.len());
+    let mut written = written(folder.path(), &agent);
+    written.extend(sent);
     for (name, bytes) in &written {
         for credential in CREDENTIALS {
             assert!(!holds(bytes, credential), "{credential} is in {name}");
