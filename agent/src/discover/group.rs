@@ -45,8 +45,8 @@ pub(super) struct Group {
 /// Groups a process table into engines, by the root's process id.
 ///
 /// A marked process belongs to the engine of its nearest ancestor of the same kind, or begins one. A worker without
-/// such an ancestor is embedded in the program that forked it, which becomes the root. Everything else that descends
-/// from an engine's process is its helper.
+/// such an ancestor is embedded in the program that forked it, which becomes the root, unless that is a gateway: it started
+/// the engines that it forwards to. Everything else that descends from an engine's process is its helper.
 pub(super) fn group(nodes: &BTreeMap<u32, Node>) -> Vec<Group> {
     let mut roots: BTreeMap<u32, u32> = BTreeMap::new();
     let mut kinds: BTreeMap<u32, EngineKind> = BTreeMap::new();
@@ -69,9 +69,13 @@ pub(super) fn group(nodes: &BTreeMap<u32, Node>) -> Vec<Group> {
         if top_node.mark.as_ref().is_some_and(|mark| mark.member) {
             // Its parent runs the same program: the worker was forked, not started by a shell or a supervisor.
             let embedding = ancestors(nodes, top).next().filter(|parent| {
-                nodes
-                    .get(parent)
-                    .is_some_and(|n| n.exe.is_some() && n.exe == top_node.exe)
+                nodes.get(parent).is_some_and(|n| {
+                    let gateway = n
+                        .mark
+                        .as_ref()
+                        .is_some_and(|mark| mark.kind == EngineKind::Gateway);
+                    !gateway && n.exe.is_some() && n.exe == top_node.exe
+                })
             });
             if let Some(program) = embedding {
                 adopted.insert(program);
@@ -137,7 +141,7 @@ fn ancestors(nodes: &BTreeMap<u32, Node>, pid: u32) -> impl Iterator<Item = u32>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use EngineKind::{Generic, Ollama, Vllm};
+    use EngineKind::{Gateway, Generic, Ollama, Sglang, Vllm};
     use proptest::prelude::*;
 
     /// Process, parent, executable, and the mark: kind and "server", "member" or "explicit".
@@ -252,6 +256,25 @@ mod tests {
         assert_eq!(
             shape(&[(12, 1, "py", Some((Vllm, "member")))]),
             [(12, Vllm, vec![(12, Worker)])]
+        );
+    }
+
+    #[test]
+    fn engines_that_a_gateway_forked_are_engines_of_their_own() {
+        assert_eq!(
+            shape(&[
+                (11, 1, "py", Some((Gateway, "server"))),
+                (12, 11, "py", None),
+                (13, 11, "py", Some((Sglang, "member"))),
+                (14, 13, "py", Some((Sglang, "member"))),
+                (15, 11, "py", Some((Sglang, "member"))),
+                (16, 15, "py", None),
+            ]),
+            [
+                (11, Gateway, vec![(11, Server), (12, Helper)]),
+                (13, Sglang, vec![(13, Worker), (14, Worker)]),
+                (15, Sglang, vec![(15, Worker), (16, Helper)])
+            ]
         );
     }
 

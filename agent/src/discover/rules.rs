@@ -60,6 +60,13 @@ const BUILTIN: &[Builtin] = &[
         ],
         ..NONE
     },
+    // A server that a launcher of several forked, as that of the router does.
+    Builtin {
+        name: "sglang-server-title",
+        kind: Sglang,
+        comm: &["sglang::server"],
+        ..NONE
+    },
     Builtin {
         name: "sglang-worker",
         kind: Sglang,

@@ -142,6 +142,7 @@ fn servers_of_the_field_are_known() {
             "sglang-worker",
         ),
         ("sglang::detoken", python, "sglang::detokenizer", "sglang-worker"),
+        ("sglang::server", python, "sglang::server", "sglang-server-title"),
         (
             "sglang::detoken",
             python,
