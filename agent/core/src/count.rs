@@ -332,8 +332,8 @@ impl crate::context::Context<'_> {
 
     /// Room for what a request and its answer say, when content of any scene is kept.
     pub(crate) fn hear(&self, protocol: &'static dyn Protocol) -> Option<Heard> {
-        let limits = self.config.content_limits;
-        let any = self.config.content.any();
-        any.then(|| Heard::new(protocol, &self.counting.heard, limits))
+        let (rules, limits) = (&self.config.content, self.config.content_limits);
+        let any = rules.any();
+        any.then(|| Heard::new(protocol, &self.counting.heard, rules, limits))
     }
 }

@@ -47,7 +47,8 @@ impl Contents {
     pub(crate) fn of(&self, finished: &Finished) -> Option<KeptContent> {
         let heard = Arc::clone(finished.content.as_ref()?);
         let making = Arc::clone(lock(&self.now).as_ref()?);
-        let keep = making.rules.of(&finished.labels.scene);
+        let scene = &finished.labels.scene;
+        let keep = heard.keep(scene, making.rules.of(scene));
         if keep.mode == Mode::None {
             return None;
         }

@@ -22,9 +22,9 @@ pub(super) struct Event<'a> {
     pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tid: Option<u32>,
-    /// Of an arrow.
+    /// Of an arrow; a text, since readers take numbers for floats.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) id: Option<u64>,
+    pub(super) id: Option<String>,
     /// How far an instant reaches: `t` a lane, `p` a process, `g` everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) s: Option<&'static str>,

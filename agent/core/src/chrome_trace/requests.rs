@@ -180,7 +180,7 @@ fn arrows(placed: &[Placed<'_>], out: &mut Out, pid: u32) -> Result<(), TooLarge
                 let mut end = Event::new(ph, "stood still for", at, pid);
                 (end.cat, end.tid, end.bp) = (Some("interference"), Some(tid), bp);
                 // Unique in the file: engines have a few requests each, and a number of their own.
-                end.id = Some(u64::from(pid) << 32 | id);
+                end.id = Some(format!("{:#x}", u64::from(pid) << 32 | id));
                 end.args
                     .extend(args.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
                 out.event(&end)?;

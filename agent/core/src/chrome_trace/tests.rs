@@ -206,6 +206,7 @@ fn whom_a_request_stood_still_for_is_an_arrow() {
         (&json!("f"), &json!(170_000), &json!(1))
     );
     assert_eq!((&from["id"], &to["bp"]), (&to["id"], &json!("e")));
+    assert!(from["id"].is_string(), "{from}");
 }
 
 #[test]

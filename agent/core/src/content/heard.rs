@@ -3,13 +3,13 @@
 //! Owns: the raw text, and its bounds: of one request and of all together. Refuses: showing it: [`transcript`](super::transcript)
 //! makes of it what may be kept, and headers never come here.
 
-use super::Absent;
+use super::{Absent, ContentRules, Keep};
 use crate::{
     count::Budget,
     protocol::{Protocol, Said, SaidKind},
     wire::sse::SseEvent,
 };
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// Choices of a streamed answer that are held, and calls of tools of each.
 const MAX_CHOICES: usize = 128;
@@ -47,6 +47,8 @@ pub(super) struct Call {
 pub struct Heard {
     pub(super) protocol: &'static dyn Protocol,
     budget: Budget,
+    /// As they were when it began.
+    rules: Arc<ContentRules>,
     limits: HeardLimits,
     taken: usize,
     used_in: usize,
@@ -62,10 +64,16 @@ pub struct Heard {
 }
 
 impl Heard {
-    pub(crate) fn new(protocol: &'static dyn Protocol, budget: &Budget, limits: HeardLimits) -> Heard {
+    pub(crate) fn new(
+        protocol: &'static dyn Protocol,
+        budget: &Budget,
+        rules: &Arc<ContentRules>,
+        limits: HeardLimits,
+    ) -> Heard {
         Heard {
             protocol,
             budget: budget.clone(),
+            rules: Arc::clone(rules),
             limits,
             taken: 0,
             used_in: 0,
@@ -76,6 +84,11 @@ impl Heard {
             lost_in: None,
             lost_out: None,
         }
+    }
+
+    /// What may be kept of it where its scene is this one and this is the rule now: what the rules of its begin allow too.
+    pub fn keep(&self, scene: &str, now: Keep) -> Keep {
+        self.rules.of(scene).both(now)
     }
 
     /// More of the request's body, its coding undone.
@@ -103,7 +116,9 @@ impl Heard {
     pub(crate) fn event(&mut self, event: SseEvent<'_>) {
         if self.lost_out.is_none() {
             let protocol = self.protocol;
-            protocol.said(event, &mut |said| self.said(&said));
+            if !protocol.said(event, &mut |said| self.said(&said)) {
+                self.lose_output(Absent::Unreadable);
+            }
         }
     }
 
@@ -115,6 +130,9 @@ impl Heard {
             Some(at) => at,
             None if self.choices.len() >= MAX_CHOICES => return self.lose_output(Absent::TooLarge),
             None => {
+                if !self.room(size_of::<Choice>()) {
+                    return;
+                }
                 self.choices.push(Choice {
                     index: said.choice,
                     ..Choice::default()
@@ -133,6 +151,12 @@ impl Heard {
                 if known.is_none() && choice.calls.len() >= MAX_CALLS {
                     return self.lose_output(Absent::TooLarge);
                 }
+                if known.is_none() && !self.room(size_of::<Call>()) {
+                    return;
+                }
+                let Some(choice) = self.choices.get_mut(at) else {
+                    return;
+                };
                 let at = known.unwrap_or_else(|| {
                     choice.calls.push(Call {
                         index,
@@ -222,7 +246,7 @@ impl fmt::Debug for Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::OpenAiChat;
+    use crate::{content::Mode, protocol::OpenAiChat};
 
     const LIMITS: HeardLimits = HeardLimits {
         one: 64 * 1024,
@@ -232,10 +256,10 @@ mod tests {
     #[test]
     fn what_is_held_is_bounded_and_given_back() {
         let budget = Budget::default();
-        let mut first = Heard::new(&OpenAiChat, &budget, LIMITS);
+        let mut first = Heard::new(&OpenAiChat, &budget, &Arc::default(), LIMITS);
         first.request_data(&[b'x'; 60 * 1024]);
         assert_eq!(budget.used(), 64 * 1024);
-        let mut second = Heard::new(&OpenAiChat, &budget, LIMITS);
+        let mut second = Heard::new(&OpenAiChat, &budget, &Arc::default(), LIMITS);
         second.request_data(&[b'x'; 40 * 1024]);
         assert_eq!(second.lost_in, Some(Absent::NoMemory));
         second.document(&[b'x'; 10]);
@@ -252,8 +276,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_is_what_both_rules_allow() {
+        let keep = |mode, max_bytes| Keep { mode, max_bytes };
+        let rules = Arc::new(ContentRules {
+            scenes: vec![("private".into(), keep(Mode::None, 10))],
+            others: keep(Mode::Redacted, 100),
+        });
+        let heard = Heard::new(&OpenAiChat, &Budget::default(), &rules, LIMITS);
+        for (scene, now, expected) in [
+            ("chat", keep(Mode::Full, 1000), keep(Mode::Redacted, 100)),
+            ("chat", keep(Mode::Hash, 50), keep(Mode::Hash, 50)),
+            ("chat", keep(Mode::None, 50), keep(Mode::None, 50)),
+            ("private", keep(Mode::Full, 1000), keep(Mode::None, 10)),
+        ] {
+            assert_eq!(heard.keep(scene, now), expected, "{scene} {now:?}");
+        }
+    }
+
+    #[test]
     fn a_streamed_answer_is_put_together() {
-        let mut heard = Heard::new(&OpenAiChat, &Budget::default(), LIMITS);
+        let mut heard = Heard::new(&OpenAiChat, &Budget::default(), &Arc::default(), LIMITS);
         for data in [
             r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}"#,
             r#"{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}"#,
@@ -261,8 +303,10 @@ mod tests {
             r#"{"choices":[{"index":0,"delta":{"content":"ice@"}}]}"#,
             r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{\"a\""}}]}}]}"#,
             r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}}]}"#,
-            "[DONE]",
-            "not JSON",
+            r#"{"choices":null}"#,
+            r#"{"usage":{"prompt_tokens":1}}"#,
+            "",
+            " [DONE]",
         ] {
             heard.event(SseEvent {
                 name: b"",
@@ -277,5 +321,36 @@ mod tests {
             ("f", r#"{"a":1}"#)
         );
         assert_eq!(heard.choices[1].text, "x");
+        assert_eq!(heard.lost_out, None);
+    }
+
+    #[test]
+    fn an_answer_with_a_piece_that_can_not_be_read_is_lost() {
+        for piece in [
+            "not JSON",
+            r#"{"choices":[{"index":0,"delta":{"content":"\ud83d"}}]}"#,
+            r#"{"choices":7}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":[{"type":"text","text":"x"}]}}]}"#,
+            r#"{"choices":[{"index":0,"text":{"x":1}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":"f"}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":{"a":1}}}]}}]}"#,
+        ] {
+            let budget = Budget::default();
+            let mut heard = Heard::new(&OpenAiChat, &budget, &Arc::default(), LIMITS);
+            for data in [
+                r#"{"choices":[{"index":0,"delta":{"content":"a"}}]}"#,
+                piece,
+                r#"{"choices":[{"index":0,"delta":{"content":"b"}}]}"#,
+            ] {
+                heard.event(SseEvent {
+                    name: b"",
+                    data: data.as_bytes(),
+                });
+            }
+            assert_eq!(heard.lost_out, Some(Absent::Unreadable), "{piece}");
+            assert!(heard.choices.is_empty(), "{piece}");
+            drop(heard);
+            assert_eq!(budget.used(), 0);
+        }
     }
 }

@@ -91,7 +91,8 @@ fn side(
         return Side::absent(Absent::Unreadable);
     };
     let parts = messages.iter().flat_map(|message| &message.parts);
-    let bytes = parts.map(|part| part.content.len() as u64).sum();
+    let texts = parts.filter(|part| part.kind != PartKind::Other);
+    let bytes = texts.map(|part| part.content.len() as u64).sum();
     let side = Side {
         bytes: Some(bytes),
         ..Side::default()
@@ -127,7 +128,10 @@ fn cut(
     let mut left = limit;
     for message in messages {
         let mut parts = Vec::new();
-        for part in message.parts {
+        for mut part in message.parts {
+            if part.kind == PartKind::Other {
+                part.content = String::new();
+            }
             let Some(room) = left.checked_sub(PART_COST).filter(|room| *room > 0) else {
                 side.truncated = true;
                 break;

@@ -15,6 +15,17 @@ pub struct Keep {
     pub max_bytes: usize,
 }
 
+impl Keep {
+    /// What both allow.
+    #[must_use]
+    pub fn both(self, other: Keep) -> Keep {
+        Keep {
+            mode: self.mode.min(other.mode),
+            max_bytes: self.max_bytes.min(other.max_bytes),
+        }
+    }
+}
+
 /// Of which scenes what is kept. The default is nothing of any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContentRules {

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::{count::Budget, protocol::OpenAiChat, redact::Redactor, wire::sse::SseEvent};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 const LIMITS: HeardLimits = HeardLimits {
     one: 1 << 20,
@@ -10,7 +12,7 @@ const LIMITS: HeardLimits = HeardLimits {
 const KEY: HashKey = HashKey([7; 32]);
 
 fn heard(request: &str, answer: &[&str]) -> Heard {
-    let mut heard = Heard::new(&OpenAiChat, &Budget::default(), LIMITS);
+    let mut heard = Heard::new(&OpenAiChat, &Budget::default(), &Arc::default(), LIMITS);
     heard.request_data(request.as_bytes());
     for text in answer {
         let data = serde_json::json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string();
@@ -104,6 +106,34 @@ fn a_hash_tells_equal_prompts_and_nothing_without_its_key() {
 }
 
 #[test]
+fn a_hash_tells_prompts_apart_that_are_no_text() {
+    let image = |data: &str| {
+        let image =
+            json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}});
+        json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]})
+    };
+    for (one, other) in [
+        (json!({"prompt": [1, 2, 3]}), json!({"prompt": [1, 2, 4]})),
+        (json!({"prompt": [1, 2, 3]}), json!({"prompt": [12, 3]})),
+        (json!({"prompt": [[1], [2]]}), json!({"prompt": [[1, 2]]})),
+        (image("AAAA"), image("AAAB")),
+    ] {
+        let made = |body: &Value, mode| made(&heard(&body.to_string(), &[]), mode, 4096).input;
+        assert_eq!(made(&one, Mode::Hash), made(&one, Mode::Hash));
+        assert_ne!(
+            made(&one, Mode::Hash).hash,
+            made(&other, Mode::Hash).hash,
+            "{one}"
+        );
+        assert_eq!(
+            made(&one, Mode::Full),
+            made(&other, Mode::Full),
+            "nothing of it is kept"
+        );
+    }
+}
+
+#[test]
 fn a_limit_never_leaves_a_part_of_a_secret() {
     let request =
         |text: &str| serde_json::json!({"messages": [{"role": "user", "content": text}]}).to_string();
@@ -132,6 +162,10 @@ fn what_can_not_be_read_is_absent() {
         ("{", Some(Absent::Unreadable)),
         ("{\"messages\":7}", Some(Absent::Unreadable)),
         (&*"[".repeat(1000), Some(Absent::Unreadable)),
+        (
+            &*format!("{{\"messages\":[{}1]}}", "{},".repeat(100_000)),
+            Some(Absent::Unreadable),
+        ),
         (r#"{"prompt":[1,2,3]}"#, None),
         (r#"{"prompt":"x","suffix":"y"}"#, None),
     ] {

@@ -383,9 +383,9 @@ impl Facts {
             model,
             scene: scene.unwrap_or_else(|| DEFAULT_SCENE.into()),
         };
-        if context.config.content.of(&labels.scene).mode == Mode::None {
-            self.heard = None;
-        }
+        let now = context.config.content.of(&labels.scene);
+        self.heard
+            .take_if(|heard| heard.keep(&labels.scene, now).mode == Mode::None);
         self.labels = Some(labels.clone());
         *context.in_flight += 1;
         context.gpu.named(self.id, &labels, self.request.stream);

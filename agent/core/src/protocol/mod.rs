@@ -63,14 +63,16 @@ pub trait Protocol: fmt::Debug + Sync {
     /// One message of a streamed response.
     fn message<'a>(&self, event: SseEvent<'a>, request: &RequestFacts) -> Result<Message<'a>, BadMessage>;
 
-    /// The messages of a request's body, for content that is to be kept; `None` when it can't be read.
+    /// The messages of a request's body, for content that is to be kept; `None` when it can't be read. What is not text
+    /// ([`PartKind::Other`](content::PartKind::Other)) has for content what tells it from another, and is not to be kept.
     fn prompt(&self, body: &[u8]) -> Option<Vec<content::Message>>;
 
     /// The messages of a response that is one document, likewise.
     fn answer(&self, body: &[u8]) -> Option<Vec<content::Message>>;
 
-    /// What one message of a streamed response says, likewise, piece by piece.
-    fn said(&self, event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>));
+    /// What one message of a streamed response says, likewise, piece by piece. Returns whether it could
+    /// be read to its last piece.
+    fn said(&self, event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) -> bool;
 }
 
 /// A piece of what a streamed response says.

@@ -58,7 +58,7 @@ impl Protocol for OpenAiCompletions {
         openai::answer(body)
     }
 
-    fn said(&self, event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) {
-        openai::said(event, out);
+    fn said(&self, event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) -> bool {
+        openai::said(event, out)
     }
 }

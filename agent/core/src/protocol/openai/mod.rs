@@ -6,6 +6,7 @@
 
 mod said;
 mod stream;
+mod tree;
 
 pub(super) use said::{answer, prompt, said};
 pub(super) use stream::{message, message_is};

@@ -1,13 +1,15 @@
 //! The texts of OpenAI's messages, where content is kept.
 //!
-//! Owns: which text is whose: prompts, answers and their streamed pieces. Refuses: what is not text: it is named, not kept.
+//! Owns: which text is whose: prompts, answers and their streamed pieces; and whether all of it was understood. Refuses: what
+//! is not text: it is named, and has its JSON for content only so that it can be told from another.
 //! None of this runs where no content is kept.
 
+use super::tree;
 use crate::{
     content::{Message, Part, PartKind},
     protocol::{
         Said, SaidKind,
-        lenient::{Number, Text},
+        lenient::{self, Number},
     },
     wire::sse::SseEvent,
 };
@@ -16,7 +18,7 @@ use serde_json::Value;
 
 /// The messages of a request's body; `None`: it is none.
 pub(in crate::protocol) fn prompt(body: &[u8]) -> Option<Vec<Message>> {
-    let body: Value = serde_json::from_slice(body).ok()?;
+    let body = tree::members(body, &["messages", "prompt", "suffix"])?;
     if let Some(messages) = body.get("messages") {
         return Some(messages.as_array()?.iter().map(message).collect());
     }
@@ -36,7 +38,7 @@ pub(in crate::protocol) fn prompt(body: &[u8]) -> Option<Vec<Message>> {
 
 /// The messages of an answer that is one document: one a choice. Of an error there is none.
 pub(in crate::protocol) fn answer(body: &[u8]) -> Option<Vec<Message>> {
-    let body: Value = serde_json::from_slice(body).ok()?;
+    let body = tree::members(body, &["choices", "error"])?;
     let Some(choices) = body.get("choices").and_then(Value::as_array) else {
         return body.get("error").map(|_| Vec::new());
     };
@@ -63,12 +65,16 @@ fn part(kind: PartKind, name: Option<&str>, content: &str) -> Part {
     }
 }
 
+fn other(name: Option<&str>, value: &Value) -> Part {
+    part(PartKind::Other, name, &value.to_string())
+}
+
 /// A text, or what stands in its place: tokens, for one.
 fn text(value: &Value) -> Part {
     match value {
         Value::String(text) => part(PartKind::Text, None, text),
-        Value::Array(_) => part(PartKind::Other, Some("tokens"), ""),
-        _ => part(PartKind::Other, None, ""),
+        Value::Array(_) => other(Some("tokens"), value),
+        _ => other(None, value),
     }
 }
 
@@ -92,7 +98,8 @@ fn message(value: &Value) -> Message {
     match value.get("content") {
         Some(Value::String(text)) => parts.push(part(spoken, string("name"), text)),
         Some(Value::Array(content)) => parts.extend(content.iter().map(|one| of_content(one, spoken))),
-        _ => {}
+        None | Some(Value::Null) => {}
+        Some(content) => parts.push(of_content(content, spoken)),
     }
     parts.extend(string("refusal").map(|text| part(PartKind::Text, Some("refusal"), text)));
     let calls = value.get("tool_calls").and_then(Value::as_array);
@@ -118,15 +125,18 @@ fn of_content(value: &Value, spoken: PartKind) -> Part {
     }
     let refusal = value.get("refusal").and_then(Value::as_str);
     refusal.map_or_else(
-        || part(PartKind::Other, value.get("type").and_then(Value::as_str), ""),
+        || other(value.get("type").and_then(Value::as_str), value),
         |text| part(PartKind::Text, Some("refusal"), text),
     )
 }
 
+/// A text, or something filled that is none.
+type Piece<'a> = lenient::Said<'a>;
+
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow, default)]
-    choices: Vec<Choice<'a>>,
+    choices: Option<Vec<Choice<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -136,20 +146,20 @@ struct Choice<'a> {
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
     #[serde(borrow)]
-    text: Text<'a>,
+    text: Piece<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Delta<'a> {
     #[serde(borrow)]
-    content: Text<'a>,
+    content: Piece<'a>,
     #[serde(borrow)]
-    reasoning_content: Text<'a>,
+    reasoning_content: Piece<'a>,
     #[serde(borrow)]
-    reasoning: Text<'a>,
+    reasoning: Piece<'a>,
     #[serde(borrow)]
-    refusal: Text<'a>,
+    refusal: Piece<'a>,
     #[serde(borrow)]
     tool_calls: Option<Vec<Call<'a>>>,
     #[serde(borrow)]
@@ -170,23 +180,25 @@ struct Call<'a> {
 #[serde(default)]
 struct Function<'a> {
     #[serde(borrow)]
-    name: Text<'a>,
+    name: Piece<'a>,
     #[serde(borrow)]
-    arguments: Text<'a>,
+    arguments: Piece<'a>,
     #[serde(borrow)]
-    input: Text<'a>,
+    input: Piece<'a>,
 }
 
-/// The pieces of a streamed message. One that is not understood has none.
-pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) {
+/// The pieces of a streamed message; whether all of it was understood.
+pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) -> bool {
     let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(event.data) else {
-        return;
+        return matches!(event.data.trim_ascii(), b"" | b"[DONE]");
     };
+    let mut understood = true;
     let number = |number: &Number| number.0.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    for choice in chunk.choices {
+    for choice in chunk.choices.into_iter().flatten() {
         let index = number(&choice.index);
-        let mut tell = |kind, text: Text<'_>| {
-            if let Some(text) = text.0.filter(|text| !text.is_empty()) {
+        let mut tell = |kind, piece: Piece<'_>| {
+            understood &= piece.text.is_some() || !piece.filled;
+            if let Some(text) = piece.text.filter(|text| !text.is_empty()) {
                 out(Said {
                     choice: index,
                     kind,
@@ -197,7 +209,7 @@ pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_
         tell(SaidKind::Text, choice.text);
         let Some(delta) = choice.delta else { continue };
         // Some servers send reasoning by both of its names.
-        let reasoning = if delta.reasoning_content.0.is_some() {
+        let reasoning = if delta.reasoning_content.filled {
             delta.reasoning_content
         } else {
             delta.reasoning
@@ -219,4 +231,5 @@ pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_
             tell(SaidKind::CallArguments(index), function.input);
         }
     }
+    understood
 }
