@@ -334,6 +334,7 @@ mod tests {
             r#"{"choices":[{"index":0,"text":{"x":1}}]}"#,
             r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":"f"}]}}]}"#,
             r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":{"a":1}}}]}}]}"#,
+            &format!("{{\"choices\":[{}{{}}]}}", "{},".repeat(10_000)),
         ] {
             let budget = Budget::default();
             let mut heard = Heard::new(&OpenAiChat, &budget, &Arc::default(), LIMITS);

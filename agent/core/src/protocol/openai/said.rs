@@ -13,8 +13,12 @@ use crate::{
     },
     wire::sse::SseEvent,
 };
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
+use std::{fmt, marker::PhantomData};
+
+/// Choices of one streamed message, and calls of tools of each.
+const MAX_ELEMENTS: usize = 1024;
 
 /// The messages of a request's body; `None`: it is none.
 pub(in crate::protocol) fn prompt(body: &[u8]) -> Option<Vec<Message>> {
@@ -133,13 +137,13 @@ fn of_content(value: &Value, spoken: PartKind) -> Part {
 /// A text, or something filled that is none.
 type Piece<'a> = lenient::Said<'a>;
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow, default)]
-    choices: Option<Vec<Choice<'a>>>,
+    choices: Option<AtMost<Choice<'a>>>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Choice<'a> {
     index: Number,
@@ -149,7 +153,7 @@ struct Choice<'a> {
     text: Piece<'a>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Delta<'a> {
     #[serde(borrow)]
@@ -161,12 +165,12 @@ struct Delta<'a> {
     #[serde(borrow)]
     refusal: Piece<'a>,
     #[serde(borrow)]
-    tool_calls: Option<Vec<Call<'a>>>,
+    tool_calls: Option<AtMost<Call<'a>>>,
     #[serde(borrow)]
     function_call: Option<Function<'a>>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Call<'a> {
     index: Number,
@@ -176,7 +180,7 @@ struct Call<'a> {
     custom: Option<Function<'a>>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Function<'a> {
     #[serde(borrow)]
@@ -187,6 +191,35 @@ struct Function<'a> {
     input: Piece<'a>,
 }
 
+/// An array that is not understood when it has more elements than a server sends in one message: each takes a hundred times the
+/// room of its text.
+struct AtMost<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for AtMost<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct V<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for V<T> {
+            type Value = AtMost<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "an array of at most {MAX_ELEMENTS}")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = seq.next_element()? {
+                    if elements.len() >= MAX_ELEMENTS {
+                        return Err(A::Error::invalid_length(elements.len() + 1, &self));
+                    }
+                    elements.push(element);
+                }
+                Ok(AtMost(elements))
+            }
+        }
+        deserializer.deserialize_seq(V(PhantomData))
+    }
+}
+
 /// The pieces of a streamed message; whether all of it was understood.
 pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_>)) -> bool {
     let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(event.data) else {
@@ -194,7 +227,7 @@ pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_
     };
     let mut understood = true;
     let number = |number: &Number| number.0.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    for choice in chunk.choices.into_iter().flatten() {
+    for choice in chunk.choices.into_iter().flat_map(|choices| choices.0) {
         let index = number(&choice.index);
         let mut tell = |kind, piece: Piece<'_>| {
             understood &= piece.text.is_some() || !piece.filled;
@@ -217,7 +250,7 @@ pub(in crate::protocol) fn said(event: SseEvent<'_>, out: &mut dyn FnMut(Said<'_
         tell(SaidKind::Reasoning, reasoning);
         tell(SaidKind::Text, delta.content);
         tell(SaidKind::Text, delta.refusal);
-        let calls = delta.tool_calls.into_iter().flatten();
+        let calls = delta.tool_calls.into_iter().flat_map(|calls| calls.0);
         let calls = calls.flat_map(|call| {
             let index = number(&call.index);
             [call.function, call.custom]
