@@ -11,7 +11,7 @@ use regex::Regex;
 use std::sync::LazyLock;
 
 /// Groups of digits with one separator between them; long enough for a card.
-static RUN: LazyLock<Regex> = LazyLock::new(|| regex(r"[0-9](?:[ .-]?[0-9]){11,40}"));
+static RUN: LazyLock<Regex> = LazyLock::new(|| regex(r"[0-9](?:[ .-]?[0-9]){11,}"));
 static SAYS_SO: LazyLock<Regex> = LazyLock::new(|| {
     regex(
         r"(?i)(?:card(?:[ _-]?(?:no|num|number|#))?|\bpan|visa|mastercard|amex|银行卡号?|信用卡号?|储蓄卡号?|借记卡号?|卡号|帳號|账号|账户)[^0-9\n]{0,12}$",
@@ -77,7 +77,9 @@ fn groups(run: &str) -> Vec<(usize, usize)> {
 fn is_card(near: Near<'_>, start: usize, end: usize) -> bool {
     let number = near.get(start, end);
     let count = digits(number).count();
-    if !(12..=19).contains(&count) || !near.is_word(start, end) {
+    // `card_4111…`: an underscore before it is nothing where the name says what it is.
+    let named = || near.before(start) == Some(b'_') && near.ends_word(end) && near.follows(start, &SAYS_SO);
+    if !(12..=19).contains(&count) || !near.is_word(start, end) && !named() {
         return false;
     }
     // Part of a decimal number is none; groups beside it are another matter.

@@ -75,6 +75,11 @@ impl Custom {
         self.0.get(usize::from(index)).map_or("", |(name, _)| name)
     }
 
+    /// Whether there is a pattern of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
+    }
+
     pub(super) fn find(&self, near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
         for ((_, expression), index) in self.0.iter().zip(0..) {
             for found in expression.find_iter(near.text()) {

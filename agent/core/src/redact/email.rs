@@ -76,7 +76,7 @@ fn letters_before(text: &str, start: usize) -> usize {
 
 /// A user or password before the host of an address of the web: `url` sees to these.
 fn in_url(near: Near<'_>, start: usize) -> bool {
-    static HOST: LazyLock<Regex> = LazyLock::new(|| regex(r"://[^\s/]*$"));
+    static HOST: LazyLock<Regex> = LazyLock::new(|| regex(r#"://[^\s/?#"'`<>,;|(){}\[\]]*$"#));
     near.follows(start, &HOST)
 }
 

@@ -17,23 +17,27 @@ FR27GB22GE22GI23GL18GR27GT28HN28HR21HU28IE22IL23IQ23IS26IT27JO30KW30KZ20LB28LC32
 MU30NI28NL18NO15OM23PK24PL28PS29PT25QA29RO24RS22RU33SA24SC31SD18SE24SI19SK24SM27SO23ST25SV28TL23TN24TR26UA29VA22VG24XK20YE30";
 
 pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
-    for found in IBAN.find_iter(near.text()) {
-        let Some(length) = length(found.as_str()) else {
-            continue;
-        };
-        // What follows the number may look like a part of it.
-        let mut left = length;
-        let end = found.as_str().bytes().position(|byte| {
-            left -= usize::from(byte.is_ascii_alphanumeric());
-            left == 0
-        });
-        let Some(end) = end.map(|last| found.start() + last + 1) else {
-            continue;
-        };
-        if near.is_word(found.start(), end) && is_valid(near.get(found.start(), end)) {
+    let mut at = 0;
+    while let Some(found) = IBAN.find_at(near.text(), at) {
+        let end = account(near, found.start(), found.as_str());
+        if let Some(end) = end {
             add(found.start(), end, Kind::Iban);
         }
+        // What only looks like one may hold the beginning of one.
+        at = end.unwrap_or(found.start() + 1);
     }
+}
+
+/// Where the account's number ends, if it is one.
+fn account(near: Near<'_>, start: usize, found: &str) -> Option<usize> {
+    // What follows the number may look like a part of it.
+    let mut left = length(found)?;
+    let last = found.bytes().position(|byte| {
+        left -= usize::from(byte.is_ascii_alphanumeric());
+        left == 0
+    })?;
+    let end = start + last + 1;
+    (near.is_word(start, end) && is_valid(near.get(start, end))).then_some(end)
 }
 
 fn length(number: &str) -> Option<usize> {

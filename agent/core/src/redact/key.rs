@@ -1,6 +1,6 @@
 //! Keys and tokens that are known by their own shape.
 //!
-//! Owns: the prefixes that issuers give their keys, JSON web tokens, private keys. Refuses: strings that only look random:
+//! Owns: the prefixes that issuers give their keys, JSON web tokens. Refuses: strings that only look random:
 //! hashes, identifiers and images do too.
 
 use super::{
@@ -71,35 +71,33 @@ const SHAPES: &[&str] = &[
     r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}",
     // One-time codes of Google.
     r"G-[0-9]{6}",
-    // JSON web tokens: signed, not signed, encrypted.
-    r"eyJ[A-Za-z0-9_-]{8,}\.(?:eyJ[A-Za-z0-9_-]{4,}|[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+)(?:\.[A-Za-z0-9_-]+)*\.?",
 ];
 
-static TOKEN: LazyLock<Regex> = LazyLock::new(|| regex(&SHAPES.join("|")));
-/// A private key; one that is cut ends where what could be a part of it does.
-static PRIVATE: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
-        r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:;,.() \t\r\n>\\-]*?-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\r\n \t]*)",
-    )
+/// What a key begins behind: no letter or digit, unless it is the end of `%3D` or of a colour's code.
+const BEHIND: &str = r"(?:\A|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\[[0-9;]{0,8}m)";
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| regex(&format!("{BEHIND}({})", SHAPES.join("|"))));
+/// JSON web tokens: signed, not signed, encrypted. By themselves: what may go on for long before it fails would have others
+/// look at the same text again.
+static JWT: LazyLock<Regex> = LazyLock::new(|| {
+    let shape = r"eyJ[A-Za-z0-9_-]{8,}\.(?:eyJ[A-Za-z0-9_-]{4,}|[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+)(?:\.[A-Za-z0-9_-]+)*\.?";
+    regex(&format!("{BEHIND}({shape})"))
 });
 static PUTTY: LazyLock<Regex> =
     LazyLock::new(|| regex(r"Private-Lines: ?[0-9]{1,3}\s+(?:[A-Za-z0-9+/=]{16,76}\s*)+"));
 
 pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
     let text = near.text();
-    for found in TOKEN.find_iter(text) {
-        let goes_on = near
-            .before(found.start())
-            .is_some_and(|byte| byte.is_ascii_alphanumeric());
-        let goes_on = goes_on || found.len() == 8 && !near.is_word(found.start(), found.end());
-        if !goes_on && is_key(found.as_str()) {
-            add(found.start(), found.end(), Kind::Key);
+    for expression in [&TOKEN, &JWT] {
+        for found in expression.captures_iter(text).filter_map(|found| found.get(1)) {
+            // A one-time code is short enough to be the beginning of something else.
+            let goes_on = found.len() == 8 && !near.is_word(found.start(), found.end());
+            if !goes_on && is_key(found.as_str()) {
+                add(found.start(), found.end(), Kind::Key);
+            }
         }
     }
-    for expression in [&PRIVATE, &PUTTY] {
-        for found in expression.find_iter(text) {
-            add(found.start(), found.end(), Kind::Key);
-        }
+    for found in PUTTY.find_iter(text) {
+        add(found.start(), found.end(), Kind::Key);
     }
 }
 

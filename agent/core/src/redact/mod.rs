@@ -9,15 +9,18 @@ mod assigned;
 mod card;
 mod custom;
 mod email;
+mod header;
 mod iban;
 mod id;
 mod key;
 mod near;
+mod pem;
 mod phone;
 mod plain;
 #[cfg(test)]
 mod tests;
 mod url;
+mod value;
 
 pub use custom::{BadPattern, Custom};
 
@@ -159,7 +162,9 @@ impl Redactor {
                 }
             };
             key::find(near, &mut add);
+            pem::find(near, &mut add);
             assigned::find(near, &mut add);
+            header::find(near, &mut add);
             url::find(near, &mut add);
             card::find(near, &mut add);
             iban::find(near, &mut add);
@@ -171,7 +176,7 @@ impl Redactor {
         for span in &mut found {
             (span.start, span.end) = plain.original(span.start, span.end);
         }
-        merged(found, text)
+        merged(found, text, &self.custom)
     }
 
     /// `text` up to `limit` with placeholders for spans.
@@ -193,8 +198,8 @@ impl Redactor {
 }
 
 /// Overlaps become one, of the kind that comes first in the list. Nothing within a placeholder is touched.
-fn merged(mut found: Vec<Span>, text: &str) -> Vec<Span> {
-    found.retain(|span| !is_placeholder(text, span));
+fn merged(mut found: Vec<Span>, text: &str, custom: &Custom) -> Vec<Span> {
+    found.retain(|span| !is_placeholder(text, span, custom));
     found.sort_by_key(|span| (span.start, span.end));
     let mut out: Vec<Span> = Vec::with_capacity(found.len());
     for span in found {
@@ -210,7 +215,7 @@ fn merged(mut found: Vec<Span>, text: &str) -> Vec<Span> {
 }
 
 /// Whether a span lies within what an earlier round, or whoever wrote the text, put in the place of something.
-fn is_placeholder(text: &str, span: &Span) -> bool {
+fn is_placeholder(text: &str, span: &Span, custom: &Custom) -> bool {
     /// Longer than any placeholder.
     const LONGEST: usize = 48;
     let bytes = text.as_bytes();
@@ -232,7 +237,9 @@ fn is_placeholder(text: &str, span: &Span) -> bool {
         return false;
     };
     let inner = text.get(open + 1..open + close).unwrap_or_default();
-    let known = Kind::BUILT_IN.iter().any(|kind| kind.name() == inner) || inner.starts_with("CUSTOM:");
+    let pattern = inner.strip_prefix("CUSTOM:");
+    let known = Kind::BUILT_IN.iter().any(|kind| kind.name() == inner)
+        || pattern.is_some_and(|name| custom.has(name));
     known && span.end <= open + close + 1
 }
 

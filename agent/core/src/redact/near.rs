@@ -36,10 +36,33 @@ impl<'a> Near<'a> {
         self.text.as_bytes().get(at).copied()
     }
 
-    /// No ASCII letter, digit or underscore goes on before `start` or from `end` on.
+    /// No ASCII letter, digit or underscore goes on before `start` or from `end` on; what ends an escaped character (`%3D`) or
+    /// a colour's code (`[32m`) does not count.
     pub(super) fn is_word(self, start: usize, end: usize) -> bool {
-        let inner = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        !inner(self.before(start)) && !inner(self.at(end))
+        (!is_inner(self.before(start)) || self.is_behind_code(start)) && self.ends_word(end)
+    }
+
+    /// No ASCII letter, digit or underscore goes on from `end` on.
+    pub(super) fn ends_word(self, end: usize) -> bool {
+        !is_inner(self.at(end))
+    }
+
+    /// `%3D` or `[0;32m` stands before a place.
+    fn is_behind_code(self, at: usize) -> bool {
+        /// Longer than codes of colours.
+        const LONGEST: usize = 16;
+        let before = self.text.as_bytes().get(at.saturating_sub(LONGEST)..at);
+        match before.unwrap_or_default() {
+            // With a digit at its end it would be one with the number.
+            [.., b'%', high, b'A'..=b'F' | b'a'..=b'f'] => high.is_ascii_hexdigit(),
+            [code @ .., b'm'] => {
+                let open = code
+                    .iter()
+                    .rposition(|byte| !byte.is_ascii_digit() && *byte != b';');
+                open.is_some_and(|open| code.get(open) == Some(&b'['))
+            }
+            _ => false,
+        }
     }
 
     /// As [`Near::is_word`], and what is there is not a part of a longer number: no sign or point ties it to more digits.
@@ -61,6 +84,11 @@ impl<'a> Near<'a> {
         let line = before.rsplit_once('\n').map_or(before, |(_, line)| line);
         word.is_match(line)
     }
+}
+
+/// What words and numbers are of.
+fn is_inner(byte: Option<u8>) -> bool {
+    byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Digits of a text that has other things between them.

@@ -4,8 +4,8 @@
 
 use super::{
     Kind,
-    assigned::{is_none, looks_random},
     near::{Near, regex},
+    value::{is_none, looks_random},
 };
 use regex::Regex;
 use std::sync::LazyLock;
