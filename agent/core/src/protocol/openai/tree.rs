@@ -148,8 +148,7 @@ impl Run {
             return None;
         }
         let digest = std::mem::take(self).digest.finalize();
-        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(digest);
-        Some(u64::from_le_bytes([a, b, c, d, e, f, g, h]).into())
+        Some(u64::from_le_bytes(*digest.first_chunk()?).into())
     }
 }
 
