@@ -1,9 +1,10 @@
 //! What is kept of the content of requests while the agent runs.
 //!
-//! Owns: what is configured now, and counting what became of it. Refuses: making it on the thread that asks: [`KeptContent`]
-//! does, when it is first read.
+//! Owns: what is configured now, having content made soon, and counting what became of it. Refuses: making it on the thread
+//! that asks.
 
 use super::key::KeyFile;
+use super::maker::Maker;
 use super::{ContentConfig, KeptContent};
 use crate::export::metrics::{ContentCounts, Metrics, lock};
 use infertap_core::content::{ContentRules, Mode, Transcript, transcript};
@@ -18,6 +19,7 @@ pub(crate) struct Contents {
     now: Mutex<Option<Arc<Making>>>,
     key: Arc<KeyFile>,
     counts: Mutex<Option<Arc<ContentCounts>>>,
+    maker: Maker,
 }
 
 /// How it is made.
@@ -33,11 +35,13 @@ impl Contents {
         self.key.beside(store);
     }
 
-    /// Keeps what this section says from here on. Where it is invalid, which that of no loaded configuration is, nothing.
+    /// Keeps what this section says from here on. Where it is invalid, which that of no loaded configuration is, nothing. It
+    /// compiles the operator's patterns, which may take long: not to be called where records of the ring wait.
     pub(crate) fn configure(&self, config: &ContentConfig, metrics: &Metrics) {
         let rules = config.rules();
-        let making = config.redactor().ok().filter(|_| rules.any());
+        let making = rules.any().then(|| config.redactor().ok()).flatten();
         if making.is_some() {
+            self.maker.begin();
             lock(&self.counts).get_or_insert_with(|| Arc::new(metrics.content_begin()));
         }
         *lock(&self.now) = making.map(|redactor| Arc::new(Making { rules, redactor }));
@@ -52,6 +56,7 @@ impl Contents {
         if keep.mode == Mode::None {
             return None;
         }
+        let raw = heard.bytes();
         let (key, counts) = (Arc::clone(&self.key), lock(&self.counts).clone());
         let make = move || {
             let key = match keep.mode {
@@ -65,6 +70,11 @@ impl Contents {
                 counts.made(made);
             }
         };
-        Some(KeptContent::new(keep.mode, make, told))
+        Some(KeptContent::new(keep.mode, raw, make, told))
+    }
+
+    /// Has this made soon, whoever reads it and whenever.
+    pub(crate) fn make_soon(&self, content: &KeptContent) {
+        self.maker.soon(content);
     }
 }

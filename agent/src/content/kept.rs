@@ -1,6 +1,6 @@
 //! The content of a kept record, which is made when it is first asked for.
 //!
-//! Owns: making it once, on the thread that asks first: the store's, as a rule, and never the one that reads the ring.
+//! Owns: making it once, on the thread that asks first: the maker's, as a rule, and never the one that reads the ring.
 //! Refuses: the raw text to everybody else: it can't be reached from here, and is gone when the content is made.
 
 use infertap_core::content::{Absent, Mode, Side, Transcript};
@@ -9,9 +9,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
-
-/// Bytes that content counts with before it is made.
-const UNMADE: usize = 64 << 10;
 
 type Make = Box<dyn FnOnce() -> Transcript + Send>;
 
@@ -26,14 +23,17 @@ pub struct KeptContent(Arc<Inner>);
 
 struct Inner {
     made: OnceLock<Transcript>,
+    /// Bytes of the raw text.
+    raw: usize,
     make: Mutex<Option<Make>>,
 }
 
 impl KeptContent {
-    /// What `make` will make when it is first asked for. It holds the raw text, and is dropped then. `told` is told what was
+    /// What `make` will make when it is first asked for. It holds the raw text, of `raw` bytes, and is dropped then. `told` is told what was
     /// made; where making fails that is nothing, in this mode.
     pub fn new(
         mode: Mode,
+        raw: usize,
         make: impl FnOnce() -> Transcript + Send + 'static,
         told: impl FnOnce(&Transcript) + Send + 'static,
     ) -> KeptContent {
@@ -45,14 +45,15 @@ impl KeptContent {
         };
         KeptContent(Arc::new(Inner {
             made: OnceLock::new(),
+            raw,
             make: Mutex::new(Some(Box::new(make))),
         }))
     }
 
-    /// Bytes of memory that it takes, about; a guess before it is made.
+    /// Bytes of memory that it takes, about; those of the raw text before it is made.
     pub fn bytes(&self) -> usize {
         let Some(made) = self.0.made.get() else {
-            return UNMADE;
+            return self.0.raw;
         };
         let parts = [&made.input, &made.output]
             .into_iter()
@@ -105,6 +106,7 @@ impl From<Transcript> for KeptContent {
     fn from(made: Transcript) -> KeptContent {
         KeptContent(Arc::new(Inner {
             made: OnceLock::from(made),
+            raw: 0,
             make: Mutex::new(None),
         }))
     }
@@ -151,9 +153,9 @@ mod tests {
         let told = move |_: &Transcript| {
             count.fetch_add(1, Ordering::Relaxed);
         };
-        let content = KeptContent::new(Mode::Redacted, make, told);
+        let content = KeptContent::new(Mode::Redacted, 7, make, told);
         let other = content.clone();
-        assert_eq!(made.load(Ordering::Relaxed), 0);
+        assert_eq!((made.load(Ordering::Relaxed), content.bytes()), (0, 7));
         assert_eq!(content.get().mode, Mode::Redacted);
         assert_eq!(content, other);
         let json = serde_json::to_string(&content).expect("JSON");
@@ -165,7 +167,7 @@ mod tests {
 
     #[test]
     fn where_making_fails_there_is_nothing() {
-        let content = KeptContent::new(Mode::Full, || panic!("a fault"), |_| {});
+        let content = KeptContent::new(Mode::Full, 1, || panic!("a fault"), |_| {});
         assert_eq!(content.get().mode, Mode::Full);
         assert_eq!(content.get().input.absent, Some(Absent::Failed));
         assert_eq!(content.get().output.absent, Some(Absent::Failed));

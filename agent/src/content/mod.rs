@@ -7,6 +7,7 @@ mod config;
 mod keeper;
 mod kept;
 mod key;
+mod maker;
 
 pub use config::{ContentConfig, ContentMode, ContentPattern, ContentScene};
 pub(crate) use keeper::Contents;

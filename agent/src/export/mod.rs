@@ -157,7 +157,8 @@ impl Exporter {
         });
         self.metrics.usage_overflow(overflow);
         // Before the metrics: their exemplars point to what was kept.
-        let traces = self.records.apply(observations, &found, &self.metrics);
+        let gateways = !lock(&self.gateways).is_empty();
+        let traces = self.records.apply(observations, &found, gateways, &self.metrics);
         self.metrics.apply_traced(observations, &traces);
         for observation in observations {
             match observation {

@@ -3,12 +3,15 @@
 use super::*;
 use crate::cli::ShowArgs;
 use crate::config::Config;
+use crate::export::metrics::Format;
 use crate::export::metrics::gateway_tests::joined;
-use crate::export::metrics::tests::{finished, labels, record};
+use crate::export::metrics::tests::{engine, finished, labels, record};
 use crate::export::{Exporter, MetricsConfig, ServerConfig};
 use crate::store::Store;
+use infertap_core::engine::EngineInfo;
 use infertap_core::gateway::{Joined, JoinedTrace};
-use infertap_core::{Observation, Status, TraceSource};
+use infertap_core::{EngineKind, Observation, Status, TraceSource};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,4 +98,57 @@ fn a_gateway_s_part_is_in_the_record_whichever_comes_first() {
     };
     let error = show_command(&config, &args, &mut Vec::new()).expect_err("two of them");
     assert!(error.to_string().contains("several"), "{error}");
+}
+
+/// The traces that metrics point to as exemplars.
+fn exemplars(exporter: &Exporter) -> BTreeSet<String> {
+    let text = exporter.metrics().encode(Format::OpenMetrics).expect("encodes");
+    text.lines()
+        .filter(|line| line.starts_with("llm_requests_total"))
+        .filter_map(|line| line.split_once("# {trace_id=\"")?.1.split('"').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn no_exemplar_names_a_trace_that_a_gateway_s_may_replace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Arc::new(Store::open(&folder.path().join("store.db"), Box::new(|_| {})).expect("opens"));
+    let exporter = Exporter::new(&MetricsConfig::default(), &ServerConfig::default()).expect("valid");
+    let config = RecordsConfig {
+        head_rate: 1.0,
+        ..RecordsConfig::default()
+    };
+    exporter.records().keep_in(&store, &config, exporter.metrics());
+    // Of each kind one, of a trace that has its name.
+    let end = |id: u64, trace: &str, source| {
+        let Observation::Finished(mut finished) = ended(id) else {
+            panic!("it has ended");
+        };
+        finished.record.trace_id = trace.to_owned();
+        finished.record.trace_source = source;
+        exporter.apply(&[Observation::Finished(finished)]);
+        exemplars(&exporter)
+    };
+    let only = |trace: &str| BTreeSet::from([trace.to_owned()]);
+    let (named, made_up) = (TraceSource::Traceparent, TraceSource::Derived);
+    assert_eq!(end(1, "no gateway", made_up), only("no gateway"));
+    let gateway = Arc::new(EngineInfo {
+        kind: EngineKind::Gateway,
+        ..engine("nginx-8080", 7)
+    });
+    exporter.engine_up(&gateway);
+    assert_eq!(end(2, "may be replaced", made_up), only("no gateway"));
+    assert_eq!(end(3, "named", named), only("named"));
+    exporter.apply(&[by_gateway(4)]);
+    assert_eq!(end(4, "was replaced", made_up), only("named"));
+    exporter.apply(&[by_gateway(5)]);
+    assert_eq!(end(5, "its own", named), only("its own"));
+    exporter.apply(&[Observation::Joined(Box::new(joined(6)))]);
+    assert_eq!(
+        end(6, "the gateway has none", made_up),
+        only("the gateway has none")
+    );
+    exporter.engine_down("nginx-8080");
+    assert_eq!(end(7, "no gateway again", made_up), only("no gateway again"));
 }

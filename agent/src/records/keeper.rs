@@ -14,11 +14,11 @@ use crate::export::metrics::{Metrics, Traces, lock};
 use crate::ship::Outlets;
 use crate::store::Store;
 use crate::store::tables::record::{Amend, Energy, KeptRecord, Retain};
-use infertap_core::Observation;
 use infertap_core::gateway::Joined;
 use infertap_core::gpu::GpuShare;
 use infertap_core::observation::Finished;
 use infertap_core::sampling::{Rule, Rules, Sampler};
+use infertap_core::{Observation, TraceSource};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -124,8 +124,15 @@ impl Records {
     }
 
     /// Decides on the requests that ended, and keeps those that are worth it; these can be looked up by their traces.
-    /// `found` are the rules that others found requests to match.
-    pub(crate) fn apply(&self, observations: &[Observation], found: &Found, metrics: &Metrics) -> Traces {
+    /// `found` are the rules that others found requests to match. `gateways`: some are watched, and what they are asked may
+    /// yet name a request's trace.
+    pub(crate) fn apply(
+        &self,
+        observations: &[Observation],
+        found: &Found,
+        gateways: bool,
+        metrics: &Metrics,
+    ) -> Traces {
         let Some(active) = self.active.get() else {
             return Traces::Any;
         };
@@ -143,14 +150,28 @@ impl Records {
                     if decision.kept() {
                         let energy_comes = finished.record.energy_j.is_none();
                         let mut kept = self.kept(finished, decision.matched.iter());
-                        if let Some(joined) = state.early.kept(finished.id) {
-                            kept.join(&joined);
+                        let joined = state.early.kept(finished.id);
+                        if let Some(joined) = &joined {
+                            kept.join(joined);
                         }
+                        let made_up = finished.record.trace_source == TraceSource::Derived;
+                        // Else nobody finds it by the trace that the exemplar would name.
+                        let lasts = if joined.is_some() {
+                            kept.record.trace_id == finished.record.trace_id
+                        } else {
+                            !(gateways && made_up)
+                        };
+                        let content = kept.content.clone();
                         let sent = active.send_soon(state, &kept);
                         let stored = store.as_ref().is_some_and(|store| store.submit(kept));
                         if sent || stored {
-                            traces.push(finished.id);
+                            if lasts {
+                                traces.push(finished.id);
+                            }
                             self.await_gpus(finished);
+                            if let Some(content) = content {
+                                self.content.make_soon(&content);
+                            }
                         }
                         if stored && energy_comes {
                             if state.awaited.len() >= AWAITED {
@@ -285,7 +306,7 @@ impl Active {
         if self.outlets.list().is_empty() {
             return false;
         }
-        if let Some(early) = state.settling.push(Instant::now(), kept.clone()) {
+        for early in state.settling.push(Instant::now(), kept.clone()) {
             self.outlets.offer(&early);
         }
         true

@@ -11,41 +11,77 @@ use std::time::{Duration, Instant};
 /// How long a record waits: steps and readings of GPUs find whose they were within seconds, and a gateway is done with an
 /// answer soon after its engine.
 pub(super) const SETTLE: Duration = Duration::from_secs(10);
-/// Records that wait. One too many goes out early, as it is.
+/// Records that wait, and their bytes. What is too much goes out early, as it is, the oldest first.
 const MOST: usize = 512;
+const MOST_BYTES: usize = 32 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Settling(VecDeque<(Instant, KeptRecord)>);
+pub(super) struct Settling {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    until: Instant,
+    kept: KeptRecord,
+    /// What it counts in `bytes`.
+    bytes: usize,
+}
 
 impl Settling {
-    /// Takes a record; gives back one that has no room any more.
-    pub(super) fn push(&mut self, now: Instant, kept: KeptRecord) -> Option<Arc<KeptRecord>> {
-        self.0.push_back((now + SETTLE, kept));
-        (self.0.len() > MOST)
-            .then(|| self.0.pop_front())
-            .flatten()
-            .map(|(_, kept)| Arc::new(kept))
+    /// Takes a record; gives back those that have no room any more.
+    pub(super) fn push(&mut self, now: Instant, kept: KeptRecord) -> Vec<Arc<KeptRecord>> {
+        let bytes = kept.bytes();
+        self.bytes += bytes;
+        self.waiting.push_back(Waiting {
+            until: now + SETTLE,
+            kept,
+            bytes,
+        });
+        let mut left = self.bytes;
+        let mut early = 0;
+        for (at, waiting) in self.waiting.iter().enumerate() {
+            if self.waiting.len() - at <= MOST && left <= MOST_BYTES {
+                break;
+            }
+            left -= waiting.bytes;
+            early = at + 1;
+        }
+        self.take(early)
+    }
+
+    /// The oldest so many.
+    fn take(&mut self, count: usize) -> Vec<Arc<KeptRecord>> {
+        let taken = self.waiting.drain(..count).map(|waiting| {
+            self.bytes -= waiting.bytes;
+            Arc::new(waiting.kept)
+        });
+        taken.collect()
     }
 
     /// Adds to the record of this id, where it still waits.
     pub(super) fn amend(&mut self, id: &str, amend: impl FnOnce(&mut KeptRecord)) {
         // What comes late comes for those that ended last.
-        let mut newest_first = self.0.iter_mut().rev();
-        if let Some((_, kept)) = newest_first.find(|(_, kept)| kept.record.id == id) {
-            amend(kept);
+        let mut newest_first = self.waiting.iter_mut().rev();
+        if let Some(waiting) = newest_first.find(|waiting| waiting.kept.record.id == id) {
+            amend(&mut waiting.kept);
+            let bytes = waiting.kept.bytes();
+            self.bytes = self.bytes - waiting.bytes + bytes;
+            waiting.bytes = bytes;
         }
     }
 
     /// Those that have waited long enough, in the order in which they ended.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Arc<KeptRecord>> {
-        let waiting = self.0.partition_point(|(until, _)| *until <= now);
-        self.0.drain(..waiting).map(|(_, kept)| Arc::new(kept)).collect()
+        let due = self.waiting.partition_point(|waiting| waiting.until <= now);
+        self.take(due)
     }
 
     /// All of them: nothing more comes.
     pub(super) fn all(&mut self) -> Vec<Arc<KeptRecord>> {
-        self.0.drain(..).map(|(_, kept)| Arc::new(kept)).collect()
+        self.take(self.waiting.len())
     }
 }
 
@@ -65,7 +101,7 @@ mod tests {
         let mut settling = Settling::default();
         for n in 0..3 {
             let at = start + Duration::from_secs(n);
-            assert_eq!(settling.push(at, kept(&format!("{n:016x}"))), None);
+            assert_eq!(settling.push(at, kept(&format!("{n:016x}"))), []);
         }
         settling.amend("0000000000000001", |kept| kept.record.energy_j = Some(2.5));
         settling.amend("none", |_| panic!("there is no such record"));
@@ -91,5 +127,29 @@ mod tests {
         }
         assert_eq!(ids(&out), [0, 1, 2, 3, 4]);
         assert_eq!(settling.all().len(), MOST);
+    }
+
+    #[test]
+    fn nor_more_bytes_than_may() {
+        let now = Instant::now();
+        let mut settling = Settling::default();
+        // A third of the room each, and what came later.
+        let gaps = MOST_BYTES / 3 / size_of::<(f64, u32)>();
+        let large = |n: u64| {
+            let mut kept = kept(&format!("{n:016x}"));
+            kept.token_gaps = vec![(0.0, 0); gaps];
+            kept
+        };
+        let mut out = Vec::new();
+        for n in 0..4 {
+            out.extend(settling.push(now, large(n)));
+        }
+        assert_eq!(ids(&out), [0, 1]);
+        settling.amend("0000000000000002", |kept| {
+            kept.token_gaps = vec![(0.0, 0); 3 * gaps]
+        });
+        assert_eq!(ids(&settling.push(now, kept("0000000000000004"))), [2]);
+        assert_eq!(ids(&settling.all()), [3, 4]);
+        assert_eq!(settling.bytes, 0);
     }
 }

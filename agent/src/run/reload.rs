@@ -103,8 +103,13 @@ impl Reloader {
                 let waiting = self.config.needs_restart(&config);
                 self.config.take_live(&config);
                 let budgets = config.budgets();
-                tokio::task::block_in_place(|| self.exporter.budgets().configure(budgets));
-                self.exporter.records().configure(&config.records);
+                let records = self.exporter.records();
+                tokio::task::block_in_place(|| {
+                    self.exporter.budgets().configure(budgets);
+                    // Compiles patterns: not for the tap thread, on which the ring would overflow meanwhile.
+                    records.configure_content(&config.content, metrics);
+                });
+                records.configure(&config.records);
                 self.exporter.note(Note::Config, None);
                 if waiting.is_empty() {
                     tracing::info!("configuration read again ({why}): in effect");

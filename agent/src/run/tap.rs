@@ -171,8 +171,6 @@ impl Tap {
                         self.pipeline.set_trace_header(config.trace_header());
                         self.pipeline
                             .set_content(config.content.rules().into(), config.content.limits());
-                        let (records, metrics) = (self.exporter.records(), self.exporter.metrics());
-                        records.configure_content(&config.content, metrics);
                     }
                     Ok(Command::Gpu(update)) => self.gpus(*update),
                     Ok(Command::ContextLimit(id, limit)) => self.exporter.context_limit(&id, limit),

@@ -91,6 +91,11 @@ impl Heard {
         self.rules.of(scene).both(now)
     }
 
+    /// Bytes of the text that is held.
+    pub fn bytes(&self) -> usize {
+        self.used_in + self.used_out
+    }
+
     /// More of the request's body, its coding undone.
     pub(crate) fn request_data(&mut self, bytes: &[u8]) {
         if self.lost_in.is_some() {
@@ -258,7 +263,7 @@ mod tests {
         let budget = Budget::default();
         let mut first = Heard::new(&OpenAiChat, &budget, &Arc::default(), LIMITS);
         first.request_data(&[b'x'; 60 * 1024]);
-        assert_eq!(budget.used(), 64 * 1024);
+        assert_eq!((first.bytes(), budget.used()), (60 * 1024, 64 * 1024));
         let mut second = Heard::new(&OpenAiChat, &budget, &Arc::default(), LIMITS);
         second.request_data(&[b'x'; 40 * 1024]);
         assert_eq!(second.lost_in, Some(Absent::NoMemory));

@@ -88,7 +88,7 @@ pub struct GatewayExchange {
 /// The gateway's part in the record of a request that came by way of it. It is the parent of the request's own span.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GatewayPart {
-    /// Id of the gateway's exchange and of its span: 16 hex digits.
+    /// Id of the gateway's exchange: 16 hex digits.
     pub id: String,
     /// The gateway's id, as in `nginx-8080`.
     pub name: Arc<str>,

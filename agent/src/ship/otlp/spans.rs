@@ -185,7 +185,7 @@ fn spans(kept: &KeptRecord, offset: i128) -> Vec<Span> {
 
 /// A phase of a request.
 struct Child {
-    /// What its id is made of: never changed.
+    /// What its id is made of: never changed. The gateway's span has one of them, too.
     number: u8,
     name: &'static str,
     from: u64,

@@ -282,12 +282,18 @@ pub fn newest(db: &Connection, query: &Query) -> rusqlite::Result<Found> {
         query.rule,
     ];
     let admitted = |row: &rusqlite::Result<Option<KeptRecord>>| !matches!(row, Ok(Some(kept)) if !query.admits(&kept.record));
-    let mut found = collect(rows.query_map(asked, read)?.filter(admitted).take(query.limit))?;
-    for record in &mut found.records {
-        record.token_gaps.clear();
-        record.content = None;
-    }
-    Ok(found)
+    // Row by row: all of them together may be large.
+    let light = |row: rusqlite::Result<Option<KeptRecord>>| {
+        row.map(|kept| {
+            kept.map(|kept| KeptRecord {
+                token_gaps: Vec::new(),
+                content: None,
+                ..kept
+            })
+        })
+    };
+    let admitted = rows.query_map(asked, read)?.filter(admitted);
+    collect(admitted.take(query.limit).map(light))
 }
 
 /// The records that a name may stand for: an id or its first digits, else a trace id, else a response's id. At most ten.

@@ -10,10 +10,14 @@ use infertap_core::gateway::GatewayPart;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status, status::StatusCode};
 
-/// The id of a request's gateway's span, where there is one.
+/// What the span's id is made of, beside the record's id: never changed.
+const NUMBER: u8 = 5;
+
+/// The id of a request's gateway's span, where there is one. Not that of the gateway's exchange: a gateway that tries again
+/// has several requests in one, each with a span of it.
 pub(super) fn span_id(kept: &KeptRecord) -> Option<[u8; 8]> {
     let part = kept.gateway.as_ref()?;
-    part.t0_ns.map(|_| ids::span(&part.id))
+    part.t0_ns.map(|_| ids::child(&kept.record.id, NUMBER))
 }
 
 /// A request's gateway, and its span.
@@ -39,7 +43,7 @@ pub(super) fn span(kept: &KeptRecord, offset: i128) -> Option<(&GatewayPart, Spa
     };
     let span = Span {
         trace_id: ids::trace(&kept.record.trace_id, &kept.record.id).to_vec(),
-        span_id: ids::span(&part.id).to_vec(),
+        span_id: span_id(kept)?.to_vec(),
         parent_span_id: parent.map(Vec::from).unwrap_or_default(),
         flags: SAMPLED | parent.map_or(PARENT_LOCAL, |_| PARENT_REMOTE),
         name: format!("gateway {}", part.name),

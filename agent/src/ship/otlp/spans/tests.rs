@@ -231,7 +231,7 @@ fn a_gateway_is_the_parent_of_the_request_and_holds_it() {
     let (gateway, request) = (&of("nginx-8080")[0], &of("vllm-8000")[0]);
     assert_eq!(gateway.name, "gateway nginx-8080");
     assert_eq!(gateway.trace_id, request.trace_id);
-    assert_eq!(gateway.span_id, 0xaa_u64.to_be_bytes());
+    assert_eq!(gateway.span_id, ids::child("00000000000000a1", 5));
     assert_eq!(gateway.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
     assert_eq!(
         (&request.parent_span_id, request.flags),
@@ -239,6 +239,13 @@ fn a_gateway_is_the_parent_of_the_request_and_holds_it() {
     );
     assert!(gateway.start_time_unix_nano < request.start_time_unix_nano);
     assert!(gateway.end_time_unix_nano > request.end_time_unix_nano);
+    // The gateway tried again: its span around the other request is another, and the same each time.
+    let mut again = kept.clone();
+    again.record.id = "00000000000000a2".to_owned();
+    let (_, other) = super::gateway::span(&again, OFFSET).expect("a span");
+    assert_ne!(other.span_id, gateway.span_id);
+    assert_eq!(other.span_id, spans(&again, OFFSET)[0].parent_span_id);
+    assert_eq!(super::gateway::span(&again, OFFSET).expect("a span").1, other);
     // Its client went away first.
     kept.gateway.as_mut().expect("it has one").t4_ns = Some(2 * SECOND);
     let (_, early) = super::gateway::span(&kept, OFFSET).expect("a span");
