@@ -141,6 +141,7 @@ impl Facts {
         facts.destinations = crate::ship::links(config)
             .into_iter()
             .map(|(name, link)| (name, crate::ship::reach(&link)))
+            .chain(crate::ship::writable(&config.json_lines).map(|found| ("json_lines", found)))
             .collect();
         let scanner = ScannerConfig::new(config.discover.clone());
         let proc = scanner.root.clone();

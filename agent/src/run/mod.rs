@@ -39,6 +39,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Programs executed that the watch thread has not looked at yet. It looks at all processes each second anyway, so a
 /// hint that finds no room is no loss.
 const HINTS: usize = 256;
+/// How long the runtime's threads are waited for at the end.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// What `infertap record` was asked for.
 #[derive(Debug, Clone)]
@@ -57,7 +59,7 @@ pub struct RecordOptions {
 /// The probes can't be attached, or the address can't be bound.
 pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
     log::start(&config.log)?;
-    runtime()?.block_on(async {
+    block_on(async {
         // First what fails fast and harms nobody.
         let listener = export::bind(config.server.listen).await?;
         let usage = SharedLedger::new(&config.usage.ledger(), config.usage.limits(&config.context_limit));
@@ -102,7 +104,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
 /// The probes can't be attached, or the file can't be written.
 pub fn record(config: &Config, options: &RecordOptions) -> anyhow::Result<()> {
     log::start(&config.log)?;
-    runtime()?.block_on(async {
+    block_on(async {
         let exporter = Exporter::new(&config.metrics, &config.server)?;
         let recorder = Recorder::create(
             &options.file,
@@ -129,13 +131,18 @@ pub fn record(config: &Config, options: &RecordOptions) -> anyhow::Result<()> {
     })
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+/// Runs this in a runtime of its own. What then still blocks one of its threads, a file on a server that is gone or a name server
+/// that is silent, is left behind: it must not hold up the end.
+fn block_on<T>(run: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .thread_name("infertap-http")
         .build()
-        .context("cannot start the runtime")
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(run);
+    runtime.shutdown_timeout(LEAVING);
+    result
 }
 
 async fn sleep_or_forever(duration: Option<Duration>) {
@@ -319,4 +326,25 @@ fn thread<T: Send + 'static>(
         .name(name.to_owned())
         .spawn(body)
         .with_context(|| format!("cannot start thread {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_blocks_does_not_hold_up_the_end() {
+        let (release, blocked) = channel::<()>();
+        let done = block_on(async move {
+            let (begins, begun) = tokio::sync::oneshot::channel();
+            tokio::task::spawn_blocking(move || {
+                let _ = begins.send(());
+                blocked.recv()
+            });
+            begun.await.context("it blocks")
+        });
+        assert!(done.is_ok(), "{done:?}");
+        // Had the end waited for it, this would never be reached.
+        drop(release);
+    }
 }

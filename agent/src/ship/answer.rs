@@ -4,6 +4,7 @@
 //! Refuses: what a body means (the destination's).
 
 use super::Verdict;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub struct HttpAnswer {
     pub headers: HeaderMap,
     /// Body, up to a limit; secrets of the request are blanked in it.
     pub body: Vec<u8>,
+    /// The body is longer than that limit, and its end is missing.
+    pub cut: bool,
 }
 
 impl HttpAnswer {
@@ -79,18 +82,64 @@ pub(super) fn clean(text: &str) -> String {
 
 /// Blanks the secrets of a request in its answer: a destination may repeat what it refuses.
 pub(super) fn forget(answer: &mut Vec<u8>, request: &HeaderMap) {
-    for value in request.values().filter(|value| value.is_sensitive()) {
-        let whole = value.as_bytes();
-        let secret = whole
-            .iter()
-            .position(|byte| *byte == b' ')
-            .map_or(whole, |at| &whole[at + 1..]);
-        for secret in [whole, secret] {
-            while let Some(at) = memchr::memmem::find(answer, secret).filter(|_| secret.len() >= SHORTEST) {
-                answer.splice(at..at + secret.len(), *b"*");
-            }
+    for secret in secrets(request) {
+        let mut from = 0;
+        let mut blanked = Vec::new();
+        for at in memchr::memmem::find_iter(answer, &secret) {
+            blanked.extend_from_slice(&answer[from..at]);
+            blanked.push(b'*');
+            from = at + secret.len();
+        }
+        if from > 0 {
+            blanked.extend_from_slice(&answer[from..]);
+            *answer = blanked;
         }
     }
+}
+
+/// The same in what is told of it: an answer may have them in an encoding of its own.
+pub(super) fn forgotten(mut verdict: Verdict, request: &HeaderMap) -> Verdict {
+    if let Some(reason) = verdict.reason_mut() {
+        let mut bytes = std::mem::take(reason).into_bytes();
+        forget(&mut bytes, request);
+        *reason = String::from_utf8_lossy(&bytes).into_owned();
+    }
+    verdict
+}
+
+/// What must not be told: values of headers, without their scheme too, of `Basic` decoded, and all as JSON has them. The longest
+/// first: others are parts of them.
+fn secrets(request: &HeaderMap) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for value in request.values().filter(|value| value.is_sensitive()) {
+        let whole = value.as_bytes();
+        all.push(whole.to_vec());
+        let Some((scheme, secret)) = split(whole, b' ') else {
+            continue;
+        };
+        all.push(secret.to_vec());
+        if scheme.eq_ignore_ascii_case(b"basic")
+            && let Ok(pair) = BASE64_STANDARD.decode(secret)
+        {
+            all.extend(split(&pair, b':').map(|(_, password)| password.to_vec()));
+            all.push(pair);
+        }
+    }
+    let escaped = |secret: &Vec<u8>| {
+        let json = serde_json::to_string(std::str::from_utf8(secret).ok()?).ok()?;
+        Some(json[1..json.len() - 1].as_bytes().to_vec())
+    };
+    let of_json: Vec<_> = all.iter().filter_map(escaped).collect();
+    all.extend(of_json);
+    all.retain(|secret| secret.len() >= SHORTEST);
+    all.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    all.dedup();
+    all
+}
+
+fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let position = memchr::memchr(at, text)?;
+    Some((&text[..position], &text[position + 1..]))
 }
 
 #[cfg(test)]
@@ -106,6 +155,7 @@ mod tests {
             status,
             headers: headers.collect(),
             body: body.as_bytes().to_vec(),
+            cut: false,
         }
     }
 
@@ -157,6 +207,17 @@ mod tests {
         let mut told = answer(401, &[], "no:\n\u{1b}[31m s3cret, Bearer s3cret is old");
         forget(&mut told.body, &request);
         assert_eq!(told.told(), "HTTP 401: no:  [31m *, * is old");
+        // ann:hun"ter2
+        let mut secret = HeaderValue::from_static("Basic YW5uOmh1biJ0ZXIy");
+        secret.set_sensitive(true);
+        let request = HeaderMap::from_iter([(reqwest::header::AUTHORIZATION, secret)]);
+        let text = r#"Basic YW5uOmh1biJ0ZXIy, YW5uOmh1biJ0ZXIy, ann:hun"ter2, hun"ter2, hun\"ter2 of ann"#;
+        let mut told = answer(401, &[], text);
+        forget(&mut told.body, &request);
+        assert_eq!(told.told(), "HTTP 401: *, *, *, *, * of ann");
+        let verdict = forgotten(Verdict::retry(r#"not hun"ter2"#), &request);
+        assert_eq!(verdict, Verdict::retry("not *"));
+        assert_eq!(forgotten(Verdict::ACCEPTED, &request), Verdict::ACCEPTED);
         assert_eq!(
             answer(500, &[], &"é".repeat(10_000)).told().chars().count(),
             10 + TOLD

@@ -188,11 +188,14 @@ impl Courier {
                 after,
                 ..
             } => {
-                let mut index = 0;
-                self.hand.retain(|_| {
-                    index += 1;
-                    again.contains(&(index - 1))
-                });
+                let mut kept = vec![false; had];
+                for &index in again {
+                    if let Some(kept) = kept.get_mut(index) {
+                        *kept = true;
+                    }
+                }
+                let mut kept = kept.into_iter();
+                self.hand.retain(|_| kept.next().unwrap_or(false));
                 let over = had - self.hand.len();
                 self.count(Outcome::Rejected, (*rejected).min(over));
                 self.count(Outcome::Sent, over.saturating_sub(*rejected));

@@ -16,7 +16,7 @@ pub trait Destination: Send + Sync + 'static {
     /// Its name: `exporter` label of its metrics, and the section that configures it.
     fn name(&self) -> &'static str;
 
-    /// Encodes a batch. It is not empty. Must not block.
+    /// Encodes a batch. It is not empty. Called where it may take its time.
     fn encode(&self, records: &[Arc<KeptRecord>]) -> Self::Payload;
 
     /// Tries once to deliver, and judges the answer. The future is dropped when the time for an attempt is over. It must
@@ -83,6 +83,16 @@ impl Verdict {
     pub fn reason(&self) -> Option<&str> {
         match self {
             Verdict::Accepted { reason, .. } => reason.as_deref(),
+            Verdict::Partly { reason, .. }
+            | Verdict::Retry { reason, .. }
+            | Verdict::Refused { reason }
+            | Verdict::TooLarge { reason } => Some(reason),
+        }
+    }
+
+    pub(super) fn reason_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Verdict::Accepted { reason, .. } => reason.as_mut(),
             Verdict::Partly { reason, .. }
             | Verdict::Retry { reason, .. }
             | Verdict::Refused { reason }

@@ -111,6 +111,10 @@ impl HttpDestination for Elasticsearch {
     fn judge(&self, records: usize, answer: &HttpAnswer) -> Verdict {
         let reason = answer.told();
         match answer.status {
+            // What was taken of it answers 409 the next time.
+            200..=299 if answer.cut && records > 1 => Verdict::TooLarge {
+                reason: "the answer is too long".to_owned(),
+            },
             200..=299 => judge(records, &answer.body),
             413 => Verdict::TooLarge { reason },
             400 if records > 1 => Verdict::TooLarge { reason },
@@ -235,7 +239,8 @@ fn judge(records: usize, body: &[u8]) -> Verdict {
         match item.create.status {
             // 409: it is there already, by an attempt whose answer was lost.
             200..=299 | 409 => {}
-            429 | 500.. => {
+            // A right, or the index, is missing or blocked: an operator mends that, and it is not about this document.
+            401 | 403 | 404 | 429 | 500.. => {
                 wait.get_or_insert_with(told);
                 again.push(position);
             }

@@ -4,19 +4,18 @@
 //! are rotated, compression, bounds of an answer. Refuses: redirects, which would carry credentials elsewhere; proxies from
 //! the environment; and secrets in what is logged, whoever repeats them.
 
-use super::answer::{HttpAnswer, forget};
+use super::answer::{HttpAnswer, forget, forgotten};
+use super::current::Current;
 use super::link::endpoint;
-use super::tls::{self, Stamp};
-use super::{Destination, LinkConfig, Verdict, with_causes};
-use crate::export::metrics::lock;
+use super::{Destination, LinkConfig, Verdict, tls, with_causes};
 use crate::store::tables::record::KeptRecord;
 use bytes::Bytes;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Url};
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Bytes of an answer that are read.
@@ -70,7 +69,7 @@ pub struct Http<D> {
     destination: D,
     link: Arc<LinkConfig>,
     endpoint: Url,
-    client: Arc<Mutex<Option<(Stamp, Client)>>>,
+    current: Current<Client>,
     is_set_up: AtomicBool,
 }
 
@@ -97,11 +96,13 @@ impl<D: HttpDestination> Http<D> {
     /// # Errors
     /// The endpoint is no URL that can be used.
     pub fn new(destination: D, link: &LinkConfig) -> Result<Http<D>, String> {
+        let endpoint = endpoint(&link.endpoint)?;
+        let link = Arc::new(link.clone());
         Ok(Http {
-            endpoint: endpoint(&link.endpoint)?,
-            link: Arc::new(link.clone()),
+            endpoint,
+            current: Current::new(Arc::clone(&link)),
+            link,
             destination,
-            client: Arc::default(),
             is_set_up: AtomicBool::new(false),
         })
     }
@@ -118,7 +119,8 @@ impl<D: HttpDestination> Http<D> {
         }
     }
 
-    async fn exchange(&self, prepared: &Prepared) -> Result<HttpAnswer, String> {
+    /// The answer, and the headers that are not to be told.
+    async fn exchange(&self, prepared: &Prepared) -> Result<(HttpAnswer, HeaderMap), String> {
         let (mut client, mut secrets) = self.current().await?;
         let mut answer = self.once(&client, prepared, &secrets).await?;
         if matches!(answer.status, 401 | 403) {
@@ -129,29 +131,13 @@ impl<D: HttpDestination> Http<D> {
                 answer = self.once(&client, prepared, &secrets).await?;
             }
         }
-        Ok(answer)
+        Ok((answer, secrets))
     }
 
     /// The client for the files as they are, and the headers that all requests have.
     async fn current(&self) -> Result<(Client, HeaderMap), String> {
-        let (link, slot) = (Arc::clone(&self.link), Arc::clone(&self.client));
         let url = self.endpoint.clone();
-        let read = move || {
-            let headers = link.request_headers()?;
-            let stamp = tls::stamp(&link);
-            let mut slot = lock(&slot);
-            if let Some((of, client)) = &*slot
-                && *of == stamp
-            {
-                return Ok((client.clone(), headers));
-            }
-            let client = client(&link, &url)?;
-            *slot = Some((stamp, client.clone()));
-            Ok((client, headers))
-        };
-        tokio::task::spawn_blocking(read)
-            .await
-            .map_err(|error| format!("reading its files failed: {error}"))?
+        self.current.get(move |link| client(link, &url)).await
     }
 
     async fn once(
@@ -180,11 +166,12 @@ impl<D: HttpDestination> Http<D> {
             .send()
             .await
             .map_err(told)?;
-        let mut body = Vec::new();
+        let (mut body, mut cut) = (Vec::new(), false);
         while let Some(chunk) = response.chunk().await.map_err(told)? {
             let room = ANSWER_LIMIT - body.len();
             body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if body.len() >= ANSWER_LIMIT {
+            cut = chunk.len() > room;
+            if cut {
                 break;
             }
         }
@@ -192,6 +179,7 @@ impl<D: HttpDestination> Http<D> {
             status: response.status().as_u16(),
             headers: std::mem::take(response.headers_mut()),
             body,
+            cut,
         };
         forget(&mut answer.body, common);
         Ok(answer)
@@ -213,7 +201,7 @@ impl<D: HttpDestination> Destination for Http<D> {
         if !self.is_set_up.load(Relaxed) {
             while let Some(setup) = self.destination.setup() {
                 let verdict = match self.exchange(&self.prepare(setup, 0)).await {
-                    Ok(answer) => self.destination.judge_setup(&answer),
+                    Ok((answer, secrets)) => forgotten(self.destination.judge_setup(&answer), &secrets),
                     Err(reason) => Verdict::retry(reason),
                 };
                 match verdict {
@@ -225,7 +213,7 @@ impl<D: HttpDestination> Destination for Http<D> {
             self.is_set_up.store(true, Relaxed);
         }
         match self.exchange(payload).await {
-            Ok(answer) => self.destination.judge(payload.records, &answer),
+            Ok((answer, secrets)) => forgotten(self.destination.judge(payload.records, &answer), &secrets),
             Err(reason) => Verdict::retry(reason),
         }
     }

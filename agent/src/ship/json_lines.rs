@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 const MAX_LINE: usize = 16 << 20;
 /// How long a writer is waited for.
 const ATTEMPT: Duration = Duration::from_secs(10);
-const STDOUT: &str = "stdout";
+pub(super) const STDOUT: &str = "stdout";
 
 config_section! {
     /// Kept records as lines of JSON, in the shape of `infertap requests --json`, for a program that collects logs. See docs/logs.md.

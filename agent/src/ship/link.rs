@@ -3,9 +3,8 @@
 //! Owns: these keys, their checks, and reading credentials for each attempt, so that a token may be rotated under the
 //! agent. Refuses: secrets in the configuration, which is printed and logged: they are in files.
 
-use super::Limits;
+use super::{Limits, file};
 use crate::config::{Size, Span};
-use crate::discover::host::read_bounded;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -16,14 +15,17 @@ use std::time::Duration;
 /// A file with a secret is not larger.
 const SECRET_LIMIT: u64 = 64 << 10;
 /// Words in names of headers whose values are secrets.
-const SECRET_WORDS: [&str; 7] = [
+const SECRET_WORDS: [&str; 9] = [
     "auth",
     "cookie",
     "token",
     "secret",
     "password",
-    "apikey",
+    "key",
     "credential",
+    // Those of vendors that are named otherwise.
+    "dsn",
+    "honeycombteam",
 ];
 
 /// See the module. Empty paths and strings: not given.
@@ -217,12 +219,18 @@ impl LinkConfig {
                 format!("{section}.cert_file and {section}.key_file go together"),
             );
         }
-        let named =
-            |name: &str| Url::parse("https://a").is_ok_and(|mut url| url.set_host(Some(name)).is_ok());
+        // An address would be connected to, instead of the endpoint's host.
+        let named = |name: &str| {
+            Url::parse("https://a")
+                .is_ok_and(|mut url| url.set_host(Some(name)).is_ok() && url.domain().is_some())
+        };
         if !self.server_name.is_empty() && !named(&self.server_name) {
             fail(
                 "server_name",
-                format!("{:?} is no name of a host", self.server_name),
+                format!(
+                    "{:?} is no name of a host: an address goes into the endpoint",
+                    self.server_name
+                ),
             );
         }
         let mut range = |key: &str, ok: bool, value: String, range: &str| {
@@ -330,13 +338,11 @@ pub(super) fn endpoint(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-fn secret(file: &Path) -> Result<String, String> {
-    let bytes = read_bounded(file, SECRET_LIMIT + 1)
-        .map_err(|error| format!("{} can't be read: {error}", file.display()))?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{} is no text", file.display()))?;
+fn secret(path: &Path) -> Result<String, String> {
+    let bytes = file::read(path, SECRET_LIMIT)?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("{} is no text", path.display()))?;
     match text.trim() {
-        "" => Err(format!("{} is empty", file.display())),
-        text if text.len() as u64 > SECRET_LIMIT => Err(format!("{} is too large", file.display())),
+        "" => Err(format!("{} is empty", path.display())),
         text => Ok(text.to_owned()),
     }
 }

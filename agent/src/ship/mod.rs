@@ -10,9 +10,11 @@
 mod answer;
 mod backoff;
 mod courier;
+mod current;
 mod destination;
 mod document;
 mod elastic;
+mod file;
 mod http;
 mod json_lines;
 mod line;
@@ -33,7 +35,7 @@ pub use json_lines::{JsonLines, JsonLinesSection};
 pub use link::LinkConfig;
 pub use loki::{Loki, LokiSection};
 pub use outlet::Outlet;
-pub use reach::reach;
+pub use reach::{reach, writable};
 
 use crate::config::Config;
 use crate::export::Metrics;

@@ -100,7 +100,11 @@ impl Outlet {
 }
 
 /// Empties the queue into a destination, until it is stopped and empty. `limit` is the time of one attempt.
+///
+/// Encoding and compressing a batch takes long, and metrics are served by the same few threads: it is done beside them. A record
+/// on which it panics is lost alone.
 pub(super) async fn deliver<D: Destination>(outlet: Arc<Outlet>, destination: D, limit: Duration) {
+    let destination = Arc::new(destination);
     let mut prepared: Option<(u64, D::Payload)> = None;
     let mut state = State::new(outlet.name);
     loop {
@@ -113,15 +117,20 @@ pub(super) async fn deliver<D: Destination>(outlet: Arc<Outlet>, destination: D,
             }
             Next::Send(batch, records) => {
                 let payload = match prepared.take() {
-                    Some((of, payload)) if of == batch => payload,
-                    _ => destination.encode(&records),
+                    Some((of, payload)) if of == batch => Some(payload),
+                    _ => encoded(&destination, &records).await,
                 };
-                let verdict = tokio::time::timeout(limit, destination.send(&payload))
-                    .await
-                    .unwrap_or_else(|_| {
-                        Verdict::retry(format!("no answer within {} s", limit.as_secs_f64()))
-                    });
-                prepared = matches!(verdict, Verdict::Retry { .. }).then_some((batch, payload));
+                let verdict = match &payload {
+                    Some(payload) => tokio::time::timeout(limit, destination.send(payload))
+                        .await
+                        .unwrap_or_else(|_| {
+                            Verdict::retry(format!("no answer within {} s", limit.as_secs_f64()))
+                        }),
+                    None => not_encoded(records.len()),
+                };
+                prepared = payload
+                    .filter(|_| matches!(verdict, Verdict::Retry { .. }))
+                    .map(|payload| (batch, payload));
                 let accepted = matches!(verdict, Verdict::Accepted { .. });
                 if accepted {
                     outlet.delivered();
@@ -133,6 +142,27 @@ pub(super) async fn deliver<D: Destination>(outlet: Arc<Outlet>, destination: D,
             }
             Next::End => return,
         }
+    }
+}
+
+/// The batch; `None` where encoding it panicked.
+async fn encoded<D: Destination>(
+    destination: &Arc<D>,
+    records: &Arc<[Arc<KeptRecord>]>,
+) -> Option<D::Payload> {
+    let (destination, records) = (Arc::clone(destination), Arc::clone(records));
+    tokio::task::spawn_blocking(move || destination.encode(&records))
+        .await
+        .ok()
+}
+
+/// What that means: the record that spoils the batch is found by halves.
+fn not_encoded(records: usize) -> Verdict {
+    let reason = "the agent can't encode it, by a mistake of its own".to_owned();
+    if records > 1 {
+        Verdict::TooLarge { reason }
+    } else {
+        Verdict::Refused { reason }
     }
 }
 

@@ -1,9 +1,13 @@
 //! Whether destinations can be reached, for `infertap doctor`.
 //!
-//! Owns: trying to connect, and reading the files that the agent would read. Refuses: sending anything.
+//! Owns: trying to connect, reading the files that the agent would read, and whether lines can be written. Refuses: sending or
+//! writing anything.
 
-use super::{LinkConfig, link, tls};
+use super::{JsonLinesSection, LinkConfig, json_lines, link, tls};
+use std::ffi::CString;
 use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 /// Time for one address.
@@ -36,6 +40,43 @@ pub fn reach(link: &LinkConfig) -> Result<String, String> {
     Err(why)
 }
 
+/// Where lines would be written; `None`: nowhere. Else why they could not.
+///
+/// # Errors
+/// The file can't be written, or not be made in its folder.
+pub fn writable(section: &JsonLinesSection) -> Option<Result<String, String>> {
+    if !section.on() {
+        return None;
+    }
+    if section.path == json_lines::STDOUT {
+        return Some(Ok("lines go to standard output".to_owned()));
+    }
+    let file = Path::new(&section.path);
+    let place = if file.exists() {
+        file
+    } else {
+        file.parent().unwrap_or(file)
+    };
+    Some(match may_write(place) {
+        Ok(()) => Ok(format!("{} can be written", file.display())),
+        Err(error) => Err(format!(
+            "{} can't be written: {}: {error}",
+            file.display(),
+            place.display()
+        )),
+    })
+}
+
+fn may_write(path: &Path) -> std::io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the name ends with a zero and lives as long as the call.
+    if unsafe { libc::access(name.as_ptr(), libc::W_OK) } == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +99,27 @@ mod tests {
         drop(listener);
         let why = reach(&config.link()).expect_err("nobody listens");
         assert!(why.contains("can't be connected to"), "{why}");
+    }
+
+    #[test]
+    fn lines_need_a_file_or_a_folder_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |path: &Path| {
+            writable(&JsonLinesSection {
+                path: path.to_string_lossy().into_owned(),
+                ..JsonLinesSection::default()
+            })
+        };
+        assert_eq!(at(Path::new("")), None);
+        assert!(matches!(at(Path::new("stdout")), Some(Ok(_))));
+        let file = folder.path().join("records.jsonl");
+        assert!(matches!(at(&file), Some(Ok(_))), "it can be made");
+        std::fs::write(&file, "").expect("writes");
+        assert!(matches!(at(&file), Some(Ok(_))), "it is there");
+        let none = folder.path().join("none/records.jsonl");
+        let Some(Err(why)) = at(&none) else {
+            panic!("there is no folder");
+        };
+        assert!(why.contains("none/records.jsonl can't be written"), "{why}");
     }
 }

@@ -133,3 +133,54 @@ async fn the_end_sends_what_is_there_at_once() {
     fake.outlets.finish(SOON).await;
     assert_eq!(fake.outlet.counted(Outcome::Sent), 9);
 }
+
+/// Encodes as the function does.
+struct Encodes<F>(F);
+
+impl<F: Fn(&[Arc<KeptRecord>]) + Send + Sync + 'static> Destination for Encodes<F> {
+    type Payload = ();
+
+    fn name(&self) -> &'static str {
+        "encodes"
+    }
+
+    fn encode(&self, records: &[Arc<KeptRecord>]) {
+        (self.0)(records);
+    }
+
+    async fn send(&self, (): &()) -> Verdict {
+        Verdict::ACCEPTED
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_batch_that_takes_long_to_encode_keeps_nobody_else_waiting() {
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let (proceed, may_proceed) = std::sync::mpsc::channel();
+    let may_proceed = Mutex::new(may_proceed);
+    let mut outlets = Outlets::default();
+    let encode = move |_: &[Arc<KeptRecord>]| {
+        let _ = begins.send(());
+        let told = lock(&may_proceed).recv_timeout(SOON);
+        assert!(told.is_ok(), "nobody else could run");
+    };
+    let outlet = outlets.add(Encodes(encode), LIMITS, SOON);
+    offer(&outlets, 0..1);
+    begun.recv().await.expect("it encodes");
+    proceed.send(()).expect("it waits");
+    until("the record", || outlet.counted(Outcome::Sent) == 1).await;
+}
+
+#[tokio::test]
+async fn a_record_that_can_not_be_encoded_is_lost_alone() {
+    let mut outlets = Outlets::default();
+    let encode = |records: &[Arc<KeptRecord>]| {
+        let spoilt = |kept: &Arc<KeptRecord>| kept.record.id.ends_with('5');
+        assert!(!records.iter().any(spoilt), "as this test wants it");
+    };
+    let outlet = outlets.add(Encodes(encode), LIMITS, SOON);
+    offer(&outlets, 0..9);
+    until("all", || outlet.waiting().0 == 0).await;
+    let counts = [Outcome::Sent, Outcome::Refused, Outcome::TooLarge].map(|of| outlet.counted(of));
+    assert_eq!(counts, [8, 1, 0]);
+}

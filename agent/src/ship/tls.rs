@@ -3,6 +3,7 @@
 //! Owns: reading certificates and keys, again when their files have changed. Refuses: switching verification off.
 
 use super::LinkConfig;
+use super::file;
 use super::link::given;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -42,7 +43,7 @@ pub(super) fn client(config: &LinkConfig) -> Result<ClientConfig, String> {
     match (given(&config.cert_file), given(&config.key_file)) {
         (Some(cert), Some(key)) => {
             let chain = certificates(cert)?;
-            let key_of = PrivateKeyDer::from_pem_file(key)
+            let key_of = PrivateKeyDer::from_pem_slice(&file::read(key, FILE_LIMIT)?)
                 .map_err(|error| format!("{} holds no key that can be read: {error}", key.display()))?;
             builder.with_client_auth_cert(chain, key_of).map_err(|error| {
                 format!(
@@ -73,19 +74,18 @@ fn roots(config: &LinkConfig) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let failed = |error| {
-        format!(
-            "{} holds no certificates that can be read: {error}",
-            file.display()
-        )
-    };
-    let found: Vec<_> = CertificateDer::pem_file_iter(file)
-        .map_err(failed)?
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = file::read(path, FILE_LIMIT)?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()
-        .map_err(failed)?;
+        .map_err(|error| {
+            format!(
+                "{} holds no certificates that can be read: {error}",
+                path.display()
+            )
+        })?;
     if found.is_empty() {
-        return Err(format!("{} holds no certificate", file.display()));
+        return Err(format!("{} holds no certificate", path.display()));
     }
     Ok(found)
 }

@@ -214,7 +214,7 @@ fn a_part_is_tried_again() {
         reason: "429 within".into(),
         after: None,
     };
-    courier.done(now, &partly(&[1, 7, 99], 2));
+    courier.done(now, &partly(&[99, 7, 1, 7], 2));
     let Next::At(at) = courier.next(now) else {
         panic!("it is to wait");
     };

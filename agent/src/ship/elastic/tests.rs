@@ -60,7 +60,12 @@ fn answers_are_judged_document_by_document() {
     let cases = [
         ([201, 201, 201], Verdict::ACCEPTED),
         ([201, 409, 200], Verdict::ACCEPTED),
-        ([201, 400, 404], accepted(2, Some("t400: why"))),
+        ([201, 400, 413], accepted(2, Some("t400: why"))),
+        ([401, 403, 404], partly(&[0, 1, 2], 0, "t401: why")),
+        (
+            [404, 201, 400],
+            partly(&[0], 1, "t404: why; 1 are lost: t400: why"),
+        ),
         ([429, 201, 503], partly(&[0, 2], 0, "t429: why")),
         (
             [400, 429, 409],
@@ -88,6 +93,13 @@ fn answers_about_the_batch_end_it_and_all_others_let_it_wait() {
         );
     }
     assert!(matches!(judge(400, 1), Verdict::Refused { .. }));
+    // An answer that is not there whole can't be judged, and one about fewer documents is shorter.
+    let cut = HttpAnswer {
+        cut: true,
+        ..answer(200, &json!({"items": []}))
+    };
+    assert!(matches!(elastic().judge(2, &cut), Verdict::TooLarge { .. }));
+    assert!(matches!(elastic().judge(1, &cut), Verdict::Retry { .. }));
     for status in [301, 401, 403, 404, 406, 429, 500, 503] {
         assert!(matches!(judge(status, 1), Verdict::Retry { .. }), "{status}");
     }

@@ -24,7 +24,7 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
     assert_eq!(FakeConfig::KEYS.iter().filter(|key| key.name == "own").count(), 1);
     assert_eq!(FakeConfig::default().link().invalid("x"), []);
     assert!(!FakeConfig::default().link().on());
-    let cases: [(&str, Change); 18] = [
+    let cases: [(&str, Change); 24] = [
         ("endpoint", |link| link.endpoint = "collector:4318".into()),
         ("endpoint", |link| link.endpoint = "ftp://collector".into()),
         ("endpoint", |link| link.endpoint = "http://".into()),
@@ -44,6 +44,15 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
             drop(link.headers.insert("Authorization".into(), "hunter2".into()));
         }),
         ("headers", |link| {
+            drop(link.headers.insert("X-Honeycomb-Team".into(), "hunter2".into()));
+        }),
+        ("headers", |link| {
+            drop(link.headers.insert("uptrace-dsn".into(), "hunter2".into()));
+        }),
+        ("headers", |link| {
+            drop(link.headers.insert("ingestion_key".into(), "hunter2".into()));
+        }),
+        ("headers", |link| {
             drop(link.headers.insert("a b".into(), "c".into()));
         }),
         ("headers", |link| {
@@ -61,6 +70,9 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
         }),
         ("key_file", |link| link.cert_file = "/cert".into()),
         ("server_name", |link| link.server_name = "a b".into()),
+        ("server_name", |link| link.server_name = "192.0.2.1".into()),
+        ("server_name", |link| link.server_name = "0x7f.1".into()),
+        ("server_name", |link| link.server_name = "[::1]".into()),
         ("timeout", |link| link.timeout = Span::millis(99)),
         ("batch_records", |link| link.batch_records = 0),
         ("queue_bytes", |link| link.queue_bytes = Size::bytes(1)),

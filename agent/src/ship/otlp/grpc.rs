@@ -7,9 +7,11 @@ use super::http::accepted;
 use super::spans::Encoder;
 use super::status::verdict;
 use crate::clock::unix_offset_ns;
-use crate::export::metrics::lock;
+use crate::ship::answer::forgotten;
+use crate::ship::current::Current;
+use crate::ship::file;
 use crate::ship::link::given;
-use crate::ship::tls::{self, Stamp};
+use crate::ship::tls::FILE_LIMIT;
 use crate::ship::{Destination, LinkConfig, Verdict};
 use crate::store::tables::record::KeptRecord;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
@@ -17,8 +19,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use reqwest::header::HeaderMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -29,7 +30,22 @@ use tonic::{Code, Request, Status};
 pub(super) struct OtlpGrpc {
     encoder: Encoder,
     link: Arc<LinkConfig>,
-    channel: Arc<Mutex<Option<(Stamp, Channel)>>>,
+    current: Current<Channel>,
+}
+
+/// An attempt that is given up leaves its connection behind, which may be a dead one: who is on the other side can have vanished
+/// without a word. One of HTTP/2 is not closed for that by itself, and the next attempts would wait for it too.
+struct Attempt<'a> {
+    current: &'a Current<Channel>,
+    answered: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.current.forget();
+        }
+    }
 }
 
 /// Spans, and of how many records.
@@ -41,35 +57,23 @@ pub(super) struct Batch {
 
 impl OtlpGrpc {
     pub(super) fn new(encoder: Encoder, link: LinkConfig) -> OtlpGrpc {
+        let link = Arc::new(link);
         OtlpGrpc {
             encoder,
-            link: Arc::new(link),
-            channel: Arc::default(),
+            current: Current::new(Arc::clone(&link)),
+            link,
         }
     }
 
     /// The channel for the files as they are, and the headers that all requests have. Connects when it is used.
     async fn current(&self) -> Result<(Channel, HeaderMap), String> {
-        let (link, slot) = (Arc::clone(&self.link), Arc::clone(&self.channel));
         let runtime = tokio::runtime::Handle::current();
-        let read = move || {
-            let headers = link.request_headers()?;
-            let stamp = tls::stamp(&link);
-            let mut slot = lock(&slot);
-            if let Some((of, channel)) = &*slot
-                && *of == stamp
-            {
-                return Ok((channel.clone(), headers));
-            }
-            let endpoint = endpoint(&link)?;
+        let connect = move |link: &LinkConfig| {
+            let endpoint = endpoint(link)?;
             let _inside = runtime.enter();
-            let channel = endpoint.connect_lazy();
-            *slot = Some((stamp, channel.clone()));
-            Ok((channel, headers))
+            Ok(endpoint.connect_lazy())
         };
-        tokio::task::spawn_blocking(read)
-            .await
-            .map_err(|error| format!("reading its files failed: {error}"))?
+        self.current.get(connect).await
     }
 
     async fn once(
@@ -84,7 +88,13 @@ impl OtlpGrpc {
         }
         let mut request = Request::new(batch.request.clone());
         *request.metadata_mut() = MetadataMap::from_headers(headers.clone());
-        client.export(request).await.map(tonic::Response::into_inner)
+        let mut attempt = Attempt {
+            current: &self.current,
+            answered: false,
+        };
+        let answer = client.export(request).await;
+        attempt.answered = true;
+        answer.map(tonic::Response::into_inner)
     }
 }
 
@@ -119,7 +129,7 @@ impl Destination for OtlpGrpc {
             sent = headers;
         }
         match answer {
-            Ok(response) => accepted(batch.records, response),
+            Ok(response) => forgotten(accepted(batch.records, response), &sent),
             Err(status) => verdict(&status, &sent),
         }
     }
@@ -136,11 +146,14 @@ fn endpoint(link: &LinkConfig) -> Result<Endpoint, String> {
     if link.endpoint.starts_with("https://") {
         let mut tls = ClientTlsConfig::new();
         tls = match given(&link.ca_file) {
-            Some(file) => tls.ca_certificate(Certificate::from_pem(pem(file)?)),
+            Some(file) => tls.ca_certificate(Certificate::from_pem(file::read(file, FILE_LIMIT)?)),
             None => tls.with_native_roots(),
         };
         if let (Some(cert), Some(key)) = (given(&link.cert_file), given(&link.key_file)) {
-            tls = tls.identity(Identity::from_pem(pem(cert)?, pem(key)?));
+            tls = tls.identity(Identity::from_pem(
+                file::read(cert, FILE_LIMIT)?,
+                file::read(key, FILE_LIMIT)?,
+            ));
         }
         if !link.server_name.is_empty() {
             tls = tls.domain_name(link.server_name.clone());
@@ -148,9 +161,4 @@ fn endpoint(link: &LinkConfig) -> Result<Endpoint, String> {
         endpoint = endpoint.tls_config(tls).map_err(failed)?;
     }
     Ok(endpoint)
-}
-
-fn pem(file: &Path) -> Result<Vec<u8>, String> {
-    crate::discover::host::read_bounded(file, tls::FILE_LIMIT)
-        .map_err(|error| format!("{} can't be read: {error}", file.display()))
 }

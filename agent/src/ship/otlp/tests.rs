@@ -201,6 +201,41 @@ async fn one_that_hangs_is_given_up_and_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_on_which_nobody_answers_is_left() {
+    for protocol in PROTOCOLS {
+        let receiver = Receiver::new([]);
+        let behind = match protocol {
+            OtlpProtocol::Http => receiver.http(None).await,
+            OtlpProtocol::Grpc => receiver.grpc(None).await,
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            // The first is as of one who has vanished: open, and silent.
+            let _dead = listener.accept().await.expect("a connection");
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut receiver = tokio::net::TcpStream::connect(behind).await.expect("connects");
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut receiver).await });
+            }
+        });
+        let mut outlets = Outlets::default();
+        let config = OtlpConfig {
+            timeout: Span::seconds(1),
+            ..config(protocol, "http", address)
+        };
+        start(&config, "node-1", &mut outlets).expect("starts");
+        let run = Running { outlets, receiver };
+        run.offer(1..=3);
+        run.until(Outcome::Sent, 3).await;
+        assert!(run.outlet().failures() >= 1, "{protocol:?}: the first is silent");
+        let mut records = run.receiver.records();
+        // On a busy machine an attempt that arrives may be given up too.
+        records.dedup();
+        assert_eq!(records, [1, 2, 3], "{protocol:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_rotated_is_read_again() {
     for protocol in PROTOCOLS {
         let folder = tempfile::tempdir().expect("a folder");
