@@ -4,6 +4,7 @@
 //! protocol files do), and streamed messages (`stream`). Shapes were read from vLLM 0.32 and llama.cpp's server, and from
 //! OpenAI's reference.
 
+mod members;
 mod said;
 mod stream;
 mod tree;

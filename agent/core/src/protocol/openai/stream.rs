@@ -3,7 +3,13 @@
 //! Owns: their shape, reduced while it is parsed to what is asked of it, nearly without allocation: this is the code that
 //! every token passes. Refuses: framing, and what the numbers mean.
 
-use super::{blames_request, http_code};
+#[cfg(test)]
+mod tests;
+
+use super::{
+    http_code,
+    members::{WireCalls, WireError, WireFunction, WireLogprobs, WireTimings, WireUsage},
+};
 use crate::{
     protocol::{
         BadMessage, ChoiceDelta, Choices, ErrorFacts, Message, RequestFacts, Usage,
@@ -13,7 +19,7 @@ use crate::{
 };
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use std::{borrow::Cow, fmt};
 
@@ -44,31 +50,31 @@ pub(in crate::protocol) fn message<'a>(
         });
     }
     let named_error = event.name == b"error";
+    let mut message = Message::default();
+    let mut reading = Reading {
+        message: &mut message,
+        is_error: named_error,
+        code: None,
+    };
     // Checking the encoding once is cheaper than string by string.
-    let wire: WireMessage<'a> = match std::str::from_utf8(data).map(serde_json::from_str) {
-        Ok(Ok(wire)) => wire,
+    let read = std::str::from_utf8(data).is_ok_and(|data| {
+        let mut json = serde_json::Deserializer::from_str(data);
+        reading.deserialize(&mut json).is_ok() && json.end().is_ok()
+    });
+    let Reading { is_error, code, .. } = reading;
+    if !read {
+        if !named_error {
+            return Err(BadMessage);
+        }
         // `event: error` may carry plain text.
-        _ if named_error => WireMessage::default(),
-        _ => return Err(BadMessage),
-    };
-    let error = match wire.error.0 {
-        Some(error) => Some(error),
-        None if named_error || wire.object.0.as_deref() == Some("error") => Some(ErrorFacts {
-            code: wire.code.0.and_then(http_code),
+        message = Message::default();
+    }
+    if is_error && message.error.is_none() {
+        message.error = Some(ErrorFacts {
+            code: code.and_then(http_code),
             blames_request: false,
-        }),
-        None => None,
-    };
-    let mut message = Message {
-        id: wire.id.0,
-        model: wire.model.0,
-        finish_reason: wire.choices.finish_reason.0,
-        choices: wire.choices.deltas,
-        usage: wire.usage.map(Usage::from),
-        fallback_usage: wire.timings.map(Usage::from),
-        error,
-        done: false,
-    };
+        });
+    }
     if request.echo == Some(true) {
         // The prompt comes back with its own log probabilities, which are no generated tokens.
         message.choices.forget_tokens();
@@ -84,190 +90,172 @@ impl Choices<'_> {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireMessage<'a> {
-    #[serde(borrow)]
-    id: Text<'a>,
-    #[serde(borrow)]
-    object: Text<'a>,
-    #[serde(borrow)]
-    model: Text<'a>,
-    #[serde(borrow)]
-    choices: WireChoices<'a>,
-    usage: Option<WireUsage>,
-    timings: Option<WireTimings>,
-    error: WireError,
-    code: Number,
+/// A message while it is read. Its members go to where they stay: handing structs of them up through the parser would
+/// cost more than reading them.
+struct Reading<'m, 'a> {
+    message: &'m mut Message<'a>,
+    /// It says that it is an error.
+    is_error: bool,
+    code: Option<u64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireUsage {
-    prompt_tokens: Number,
-    completion_tokens: Number,
-    prompt_tokens_details: Option<PromptDetails>,
-    completion_tokens_details: Option<CompletionDetails>,
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum MessageMember {
+    Id,
+    Object,
+    Model,
+    Choices,
+    Usage,
+    Timings,
+    Error,
+    Code,
+    #[serde(other)]
+    Other,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PromptDetails {
-    cached_tokens: Number,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct CompletionDetails {
-    reasoning_tokens: Number,
-}
-
-impl From<WireUsage> for Usage {
-    fn from(wire: WireUsage) -> Usage {
-        Usage {
-            input: wire.prompt_tokens.0,
-            output: wire.completion_tokens.0,
-            cached_input: wire.prompt_tokens_details.and_then(|d| d.cached_tokens.0),
-            reasoning: wire.completion_tokens_details.and_then(|d| d.reasoning_tokens.0),
-        }
+impl<'de> DeserializeSeed<'de> for &mut Reading<'_, 'de> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireTimings {
-    #[serde(rename = "cache_n")]
-    cached: Number,
-    /// Leaves out what the cache had.
-    #[serde(rename = "prompt_n")]
-    prompt: Number,
-    #[serde(rename = "predicted_n")]
-    predicted: Number,
-}
-
-impl From<WireTimings> for Usage {
-    fn from(wire: WireTimings) -> Usage {
-        Usage {
-            input: wire
-                .prompt
-                .0
-                .map(|n| n.saturating_add(wire.cached.0.unwrap_or(0))),
-            output: wire.predicted.0,
-            cached_input: wire.cached.0,
-            reasoning: None,
-        }
+impl<'de> Visitor<'de> for &mut Reading<'_, 'de> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
     }
-}
-
-/// `error`: an object, or a bare text; null is none.
-#[derive(Debug, Default)]
-struct WireError(Option<ErrorFacts>);
-
-impl<'de> Deserialize<'de> for WireError {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = WireError;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an error")
-            }
-            fn visit_str<E>(self, _: &str) -> Result<WireError, E> {
-                Ok(WireError(Some(ErrorFacts::default())))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireError, A::Error> {
-                let mut facts = ErrorFacts::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    match key.0.as_deref() {
-                        Some("code") => facts.code = map.next_value::<Number>()?.0.and_then(http_code),
-                        Some("type") => {
-                            facts.blames_request = map
-                                .next_value::<Text<'de>>()?
-                                .0
-                                .is_some_and(|t| blames_request(&t));
-                        }
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                        }
-                    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(member) = map.next_key::<MessageMember>()? {
+            match member {
+                MessageMember::Id => self.message.id = map.next_value::<Text<'de>>()?.0,
+                MessageMember::Object => {
+                    self.is_error |= map.next_value::<Text<'de>>()?.0.as_deref() == Some("error");
                 }
-                Ok(WireError(Some(facts)))
-            }
-            otherwise_default!(scalar unit seq);
-        }
-        deserializer.deserialize_any(V)
-    }
-}
-
-/// `choices`, reduced while they are read.
-#[derive(Debug, Default)]
-struct WireChoices<'a> {
-    finish_reason: Text<'a>,
-    deltas: Choices<'a>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for WireChoices<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = WireChoices<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("choices")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut choices = WireChoices::default();
-                while let Some(mut choice) = seq.next_element::<WireChoice<'de>>()? {
-                    choices.deltas.push(choice.delta());
-                    if choices.finish_reason.0.is_none() {
-                        choices.finish_reason = choice.finish_reason;
-                    }
+                MessageMember::Model => self.message.model = map.next_value::<Text<'de>>()?.0,
+                MessageMember::Choices => map.next_value_seed(ReadChoices(self.message))?,
+                MessageMember::Usage => {
+                    self.message.usage = map.next_value::<Option<WireUsage>>()?.map(Usage::from);
                 }
-                Ok(choices)
+                MessageMember::Timings => {
+                    self.message.fallback_usage = map.next_value::<Option<WireTimings>>()?.map(Usage::from);
+                }
+                MessageMember::Error => self.message.error = map.next_value::<WireError>()?.0,
+                MessageMember::Code => self.code = map.next_value::<Number>()?.0,
+                MessageMember::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
-            otherwise_default!(scalar unit str map);
         }
-        deserializer.deserialize_any(V)
+        Ok(())
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireChoice<'a> {
-    index: Number,
-    #[serde(borrow)]
-    delta: Option<WireDelta<'a>>,
-    #[serde(borrow)]
-    text: Said<'a>,
-    #[serde(borrow)]
-    finish_reason: Text<'a>,
-    logprobs: Option<WireLogprobs>,
+/// Reads `choices`.
+struct ReadChoices<'m, 'a>(&'m mut Message<'a>);
+
+impl<'de> DeserializeSeed<'de> for ReadChoices<'_, 'de> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ReadChoices<'_, 'de> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("choices")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        loop {
+            let mut choice = ChoiceDelta::default();
+            let reading = ReadChoice {
+                choice: &mut choice,
+                finish_reason: &mut self.0.finish_reason,
+            };
+            if seq.next_element_seed(reading)?.is_none() {
+                return Ok(());
+            }
+            self.0.choices.push(choice);
+        }
+    }
+    otherwise_default!(scalar unit str map);
+}
+
+/// Reads one of `choices`.
+struct ReadChoice<'m, 'a> {
+    choice: &'m mut ChoiceDelta<'a>,
+    /// Of the first choice that tells one.
+    finish_reason: &'m mut Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum ChoiceMember {
+    Index,
+    Delta,
+    Text,
+    FinishReason,
+    Logprobs,
     /// vLLM's `return_token_ids`.
-    token_ids: Count,
+    TokenIds,
+    #[serde(other)]
+    Other,
 }
 
-impl<'a> WireChoice<'a> {
-    fn delta(&mut self) -> ChoiceDelta<'a> {
-        let logprobs = self.logprobs.as_ref().map_or(0, WireLogprobs::tokens);
-        let tokens = self.token_ids.0.max(logprobs);
-        ChoiceDelta {
-            index: self.index.0.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-            content: self.text.filled || self.delta.as_ref().is_some_and(|delta| delta.content),
-            text: match &mut self.delta {
-                Some(delta) => delta.text.take(),
-                None => self.text.text.take(),
-            },
-            tokens: (tokens > 0).then_some(tokens),
-        }
+impl<'de> DeserializeSeed<'de> for ReadChoice<'_, 'de> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
     }
 }
 
-/// `delta`, reduced while it is read: every chunk has one, and a struct of its members would be moved through each.
-#[derive(Debug, Default)]
-struct WireDelta<'a> {
-    content: bool,
-    /// The first text that is there. Nobody sends text and reasoning in one message but at the turn from one to the
-    /// other, or reasoning by both of its names.
-    text: Option<Cow<'a, str>>,
+impl<'de> Visitor<'de> for ReadChoice<'_, 'de> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a choice")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let choice = self.choice;
+        let (mut tokens, mut has_delta) = (0, false);
+        while let Some(member) = map.next_key::<ChoiceMember>()? {
+            match member {
+                ChoiceMember::Index => {
+                    let index = map.next_value::<Number>()?.0;
+                    choice.index = index.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+                }
+                ChoiceMember::Delta => has_delta |= map.next_value_seed(ReadDelta(choice))?,
+                ChoiceMember::Text => {
+                    let said = map.next_value::<Said<'de>>()?;
+                    choice.content |= said.filled;
+                    if !has_delta {
+                        choice.text = said.text;
+                    }
+                }
+                ChoiceMember::FinishReason => {
+                    let reason = map.next_value::<Text<'de>>()?.0;
+                    if self.finish_reason.is_none() {
+                        *self.finish_reason = reason;
+                    }
+                }
+                ChoiceMember::Logprobs => {
+                    let logprobs = map.next_value::<Option<WireLogprobs>>()?;
+                    tokens = tokens.max(logprobs.as_ref().map_or(0, WireLogprobs::tokens));
+                }
+                ChoiceMember::TokenIds => tokens = tokens.max(map.next_value::<Count>()?.0),
+                ChoiceMember::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        choice.tokens = (tokens > 0).then_some(tokens);
+        Ok(())
+    }
 }
+
+/// Reads `delta`; tells whether there is one.
+struct ReadDelta<'m, 'a>(&'m mut ChoiceDelta<'a>);
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
@@ -284,103 +272,50 @@ enum DeltaMember {
     Other,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for WireDelta<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = WireDelta<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a delta")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut delta = WireDelta::default();
-                while let Some(member) = map.next_key::<DeltaMember>()? {
-                    delta.content |= match member {
-                        DeltaMember::Content | DeltaMember::ReasoningContent | DeltaMember::Reasoning => {
-                            let said = map.next_value::<Said<'de>>()?;
-                            if delta.text.is_none() {
-                                delta.text = said.text.filter(|text| !text.is_empty());
-                            }
-                            said.filled
-                        }
-                        DeltaMember::Refusal => map.next_value::<Filled>()?.0,
-                        DeltaMember::ToolCalls => map.next_value::<WireCalls>()?.0,
-                        DeltaMember::FunctionCall => map
-                            .next_value::<Option<WireFunction>>()?
-                            .as_ref()
-                            .is_some_and(WireFunction::has_content),
-                        DeltaMember::Other => {
-                            map.next_value::<IgnoredAny>()?;
-                            false
-                        }
-                    };
+impl<'de> DeserializeSeed<'de> for ReadDelta<'_, 'de> {
+    type Value = bool;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ReadDelta<'_, 'de> {
+    type Value = bool;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a delta")
+    }
+    fn visit_none<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let choice = self.0;
+        choice.text = None;
+        while let Some(member) = map.next_key::<DeltaMember>()? {
+            choice.content |= match member {
+                // The first text that is there. Nobody sends text and reasoning in one message but at the turn from one
+                // to the other, or reasoning by both of its names.
+                DeltaMember::Content | DeltaMember::ReasoningContent | DeltaMember::Reasoning => {
+                    let said = map.next_value::<Said<'de>>()?;
+                    if choice.text.is_none() {
+                        choice.text = said.text.filter(|text| !text.is_empty());
+                    }
+                    said.filled
                 }
-                Ok(delta)
-            }
-        }
-        deserializer.deserialize_map(V)
-    }
-}
-
-/// Whether any of `tool_calls` carries a name or arguments.
-#[derive(Debug, Default)]
-struct WireCalls(bool);
-
-impl<'de> Deserialize<'de> for WireCalls {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Call {
-            function: Option<WireFunction>,
-            custom: Option<WireFunction>,
-        }
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = WireCalls;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("tool calls")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<WireCalls, A::Error> {
-                let mut any = false;
-                while let Some(call) = seq.next_element::<Call>()? {
-                    any |= [call.function, call.custom]
-                        .iter()
-                        .flatten()
-                        .any(WireFunction::has_content);
+                DeltaMember::Refusal => map.next_value::<Filled>()?.0,
+                DeltaMember::ToolCalls => map.next_value::<WireCalls>()?.0,
+                DeltaMember::FunctionCall => map
+                    .next_value::<Option<WireFunction>>()?
+                    .as_ref()
+                    .is_some_and(WireFunction::has_content),
+                DeltaMember::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                    false
                 }
-                Ok(WireCalls(any))
-            }
-            otherwise_default!(scalar unit str map);
+            };
         }
-        deserializer.deserialize_any(V)
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireFunction {
-    name: Filled,
-    arguments: Filled,
-    input: Filled,
-}
-
-impl WireFunction {
-    fn has_content(&self) -> bool {
-        self.name.0 || self.arguments.0 || self.input.0
-    }
-}
-
-/// Chat: `content` and `refusal`; completions: parallel arrays, of which `tokens` is one.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireLogprobs {
-    content: Count,
-    refusal: Count,
-    tokens: Count,
-}
-
-impl WireLogprobs {
-    fn tokens(&self) -> u32 {
-        self.content.0.saturating_add(self.refusal.0).max(self.tokens.0)
+        Ok(true)
     }
 }
