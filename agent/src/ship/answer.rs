@@ -3,7 +3,7 @@
 //! Owns: the answer, what its status means by the protocols' common rules, `Retry-After`, and how it is told to people.
 //! Refuses: what a body means (the destination's).
 
-use super::Verdict;
+use super::{Fault, Verdict};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
@@ -28,14 +28,15 @@ pub struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// What the status alone means: 2xx is taken, 413 too large, 408, 429, 502, 503 and 504 to be tried again, all else
-    /// refused.
+    /// What the status alone means by the rules of OTLP: 2xx is taken, 413 too large, 408, 429, 502, 503 and 504 to be tried again,
+    /// all else refused. But what is about credentials and addresses is tried again too: no record is lost for what an operator
+    /// can mend.
     pub fn verdict(&self) -> Verdict {
         let reason = self.told();
         match self.status {
             200..=299 => Verdict::ACCEPTED,
             413 => Verdict::TooLarge { reason },
-            408 | 429 | 502 | 503 | 504 => self.retry(),
+            300..=399 | 401..=405 | 407 | 408 | 421 | 429 | 502 | 503 | 504 => self.retry(),
             _ => Verdict::Refused { reason },
         }
     }
@@ -43,8 +44,23 @@ impl HttpAnswer {
     /// To be tried again, not before the answer says.
     pub fn retry(&self) -> Verdict {
         Verdict::Retry {
-            reason: self.told(),
+            reason: match self.status {
+                401 | 403 | 407 => {
+                    format!(
+                        "the credentials or their rights have to be mended: {}",
+                        self.told()
+                    )
+                }
+                300..=399 | 404 | 405 | 421 => format!("the address has to be mended: {}", self.told()),
+                _ => self.told(),
+            },
             after: self.retry_after(),
+            fault: match self.status {
+                300..=399 | 401 | 402 | 404 | 405 | 407 | 421 => Fault::Destination,
+                // Who inspects requests on their way also answers 403, to single ones.
+                403 | 429 | 503 => Fault::Load,
+                _ => Fault::Unclear,
+            },
         }
     }
 
@@ -190,10 +206,10 @@ mod tests {
                 .iter()
                 .all(|&status| verdict(status) == Verdict::ACCEPTED)
         );
-        for status in [408, 429, 502, 503, 504] {
+        for status in [302, 401, 403, 404, 408, 429, 502, 503, 504] {
             assert!(matches!(verdict(status), Verdict::Retry { .. }), "{status}");
         }
-        for status in [302, 400, 401, 404, 415, 500, 501] {
+        for status in [400, 415, 422, 500, 501] {
             assert!(matches!(verdict(status), Verdict::Refused { .. }), "{status}");
         }
         assert!(matches!(verdict(413), Verdict::TooLarge { .. }));

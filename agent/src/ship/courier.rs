@@ -3,11 +3,17 @@
 //! Owns: the bounded queue, batches, delays between attempts, and the count of what became of every record. Refuses:
 //! sending (`worker`), and what an answer means (the destination).
 
-use super::{Verdict, backoff::Backoff};
+use super::{Fault, Verdict, backoff::Backoff};
 use crate::store::tables::record::KeptRecord;
+use aside::{Aside, PLACES, Trial};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+mod aside;
+
+/// Attempts in vain before smaller batches are tried.
+const PATIENCE: u32 = 3;
 
 /// Bounds of a queue and of the batches that are made of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,6 +95,8 @@ struct Item {
     record: Arc<KeptRecord>,
     bytes: usize,
     since: Instant,
+    /// It failed alone before.
+    trial: Option<Trial>,
 }
 
 /// See the module.
@@ -100,6 +108,13 @@ pub struct Courier {
     /// The batch that is tried.
     hand: Vec<Item>,
     batch: u64,
+    /// Its attempts in vain.
+    vain: u32,
+    aside: Aside,
+    /// The batch before was one from there.
+    was_aside: bool,
+    /// Batches of which something was taken.
+    taken: u64,
     /// No attempt before.
     not_before: Option<Instant>,
     backoff: Backoff,
@@ -118,6 +133,10 @@ impl Courier {
             queue_bytes: 0,
             hand: Vec::new(),
             batch: 0,
+            vain: 0,
+            aside: Aside::default(),
+            was_aside: false,
+            taken: 0,
             not_before: None,
             backoff: Backoff::new(seed),
             most: limits.batch_records.max(1),
@@ -134,6 +153,7 @@ impl Courier {
             record,
             bytes,
             since: now,
+            trial: None,
         });
         while self.queue.len() > self.limits.queue_records.max(1)
             || (self.queue_bytes > self.limits.queue_bytes && self.queue.len() > 1)
@@ -151,14 +171,16 @@ impl Courier {
     pub fn next(&mut self, now: Instant) -> Next {
         self.expire(now);
         if let Some(at) = self.not_before.filter(|at| *at > now)
-            && !(self.hand.is_empty() && self.queue.is_empty())
+            && self.waiting().0 > 0
         {
             return Next::At(at);
         }
-        if self.hand.is_empty() {
+        if self.hand.is_empty() && !self.take_aside(now) {
             if !self.is_due(now) {
-                return match self.queue.front() {
-                    Some(oldest) => Next::At(oldest.since + self.limits.batch_wait),
+                let oldest = self.queue.front();
+                let due = oldest.map(|oldest| oldest.since + self.limits.batch_wait);
+                return match due.into_iter().chain(self.aside.next_at()).min() {
+                    Some(at) => Next::At(at),
                     None if self.stopping => Next::End,
                     None => Next::Idle,
                 };
@@ -171,14 +193,15 @@ impl Courier {
         )
     }
 
-    /// How the attempt that [`Courier::next`] asked for came out.
-    pub fn done(&mut self, now: Instant, verdict: &Verdict) {
+    /// How the attempt that [`Courier::next`] asked for came out. Tells how many records are given up because they failed alone
+    /// again and again while others were taken; they count as refused.
+    pub fn done(&mut self, now: Instant, verdict: &Verdict) -> usize {
         self.not_before = None;
         let had = self.hand.len();
         match verdict {
             Verdict::Accepted { rejected, .. } => {
                 self.count(Outcome::Rejected, (*rejected).min(had));
-                self.count(Outcome::Sent, had.saturating_sub(*rejected));
+                self.sent(had.saturating_sub(*rejected));
                 self.hand.clear();
                 self.delivered();
             }
@@ -186,6 +209,7 @@ impl Courier {
                 again,
                 rejected,
                 after,
+                fault,
                 ..
             } => {
                 let mut kept = vec![false; had];
@@ -198,18 +222,23 @@ impl Courier {
                 self.hand.retain(|_| kept.next().unwrap_or(false));
                 let over = had - self.hand.len();
                 self.count(Outcome::Rejected, (*rejected).min(over));
-                self.count(Outcome::Sent, over.saturating_sub(*rejected));
+                self.sent(over.saturating_sub(*rejected));
                 self.batch += 1;
                 if self.hand.is_empty() {
                     self.delivered();
-                } else {
-                    if over > 0 {
-                        self.backoff.reset();
-                    }
+                } else if over > 0 {
+                    self.backoff.reset();
+                    self.vain = 0;
                     self.later(now, *after);
+                } else {
+                    self.later(now, *after);
+                    return self.in_vain(now, *fault);
                 }
             }
-            Verdict::Retry { after, .. } => self.later(now, *after),
+            Verdict::Retry { after, fault, .. } => {
+                self.later(now, *after);
+                return self.in_vain(now, *fault);
+            }
             Verdict::Refused { .. } => {
                 self.count(Outcome::Refused, had);
                 self.hand.clear();
@@ -220,15 +249,50 @@ impl Courier {
                 self.hand.clear();
                 self.delivered();
             }
-            Verdict::TooLarge { .. } => {
-                self.most = had / 2;
-                for item in self.hand.drain(self.most..).rev() {
-                    self.queue_bytes += item.bytes;
-                    self.queue.push_front(item);
-                }
-                self.batch += 1;
-            }
+            Verdict::TooLarge { .. } => self.halve(),
         }
+        0
+    }
+
+    /// The batch is to be tried again, whosever fault it is.
+    fn in_vain(&mut self, now: Instant, fault: Fault) -> usize {
+        if fault == Fault::Destination {
+            return 0;
+        }
+        self.vain += 1;
+        let tried = self.hand.first().and_then(|item| item.trial).is_some();
+        let patience = if tried || self.most < self.limits.batch_records {
+            1
+        } else {
+            PATIENCE
+        };
+        if self.vain < patience {
+            return 0;
+        }
+        if self.hand.len() > 1 {
+            self.halve();
+            return 0;
+        }
+        let alone = self.queue.is_empty() && self.aside.len() == 0;
+        if !tried && (alone || self.aside.len() >= PLACES) {
+            return 0;
+        }
+        let item = self.hand.pop();
+        let lost = item.and_then(|item| self.aside.put(now, item, self.taken, fault));
+        let lost = usize::from(lost.is_some());
+        self.count(Outcome::Refused, lost);
+        lost
+    }
+
+    /// The second half goes back.
+    fn halve(&mut self) {
+        self.most = self.hand.len() / 2;
+        for item in self.hand.drain(self.most..).rev() {
+            self.queue_bytes += item.bytes;
+            self.queue.push_front(item);
+        }
+        self.batch += 1;
+        self.vain = 0;
     }
 
     /// No more records come: what is there goes out without waiting for company or for the end of a delay.
@@ -240,7 +304,7 @@ impl Courier {
     /// Gives up what was not sent.
     pub fn drop_all(&mut self) {
         self.stopping = true;
-        let left = self.hand.len() + self.queue.len();
+        let left = self.hand.len() + self.queue.len() + self.aside.drop_if(|_| true);
         self.count(Outcome::Shutdown, left);
         self.hand.clear();
         self.queue.clear();
@@ -250,7 +314,10 @@ impl Courier {
     /// Records that wait, those of the batch that is tried included, and their estimated bytes.
     pub fn waiting(&self) -> (usize, usize) {
         let hand: usize = self.hand.iter().map(|item| item.bytes).sum();
-        (self.queue.len() + self.hand.len(), self.queue_bytes + hand)
+        (
+            self.queue.len() + self.hand.len() + self.aside.len(),
+            self.queue_bytes + hand + self.aside.bytes(),
+        )
     }
 
     /// Records by what became of them.
@@ -260,6 +327,11 @@ impl Courier {
 
     fn count(&mut self, outcome: Outcome, records: usize) {
         self.counts[outcome as usize] += records as u64;
+    }
+
+    fn sent(&mut self, records: usize) {
+        self.count(Outcome::Sent, records);
+        self.taken += u64::from(records > 0);
     }
 
     fn pop(&mut self) -> Option<Item> {
@@ -290,8 +362,22 @@ impl Courier {
             || now.saturating_duration_since(oldest.since) >= self.limits.batch_wait
     }
 
+    /// Takes one that failed alone, when its time has come; in turn with the queue.
+    fn take_aside(&mut self, now: Instant) -> bool {
+        if self.was_aside && self.is_due(now) {
+            return false;
+        }
+        let item = self.aside.take(now, self.stopping);
+        self.was_aside = item.is_some();
+        if self.was_aside {
+            (self.batch, self.vain) = (self.batch + 1, 0);
+        }
+        self.hand.extend(item);
+        self.was_aside
+    }
+
     fn take(&mut self) {
-        self.batch += 1;
+        (self.batch, self.vain, self.was_aside) = (self.batch + 1, 0, false);
         let mut bytes = 0;
         while let Some(first) = self.queue.front() {
             let fits = self.hand.len() < self.most && bytes + first.bytes <= self.limits.batch_bytes;
@@ -316,6 +402,7 @@ impl Courier {
         if expired > 0 {
             self.batch += 1;
         }
+        expired += self.aside.drop_if(old);
         while self.queue.front().is_some_and(old) {
             expired += usize::from(self.pop().is_some());
         }

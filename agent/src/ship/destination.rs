@@ -22,6 +22,29 @@ pub trait Destination: Send + Sync + 'static {
     /// Tries once to deliver, and judges the answer. The future is dropped when the time for an attempt is over. It must
     /// not block the thread: what does has to be handed to `tokio::task::spawn_blocking`.
     fn send(&self, payload: &Self::Payload) -> impl Future<Output = Verdict> + Send;
+
+    /// What it means that the time for an attempt was over: a destination that hangs, or a batch that it takes too long for.
+    fn timed_out(&self, limit: Duration) -> Verdict {
+        Verdict::Retry {
+            reason: format!("no answer within {} s", limit.as_secs_f64()),
+            after: None,
+            fault: Fault::Unclear,
+        }
+    }
+}
+
+/// Whose fault it may be that something has to be tried again. Nothing is tried for ever but what an operator can mend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The destination's, or of how it is reached, whatever the records are: nobody is there, credentials. An operator mends that,
+    /// and all records wait for it as they are.
+    Destination,
+    /// It takes no more now, or not so much at once, or not these: smaller batches are tried, and a record that fails alone waits
+    /// beside the queue, so that others pass it. It is not lost for that.
+    Load,
+    /// The destination's or a record's. As [`Fault::Load`]; but a record that fails alone again and again, while others are taken, is
+    /// lost.
+    Unclear,
 }
 
 /// How an attempt came out.
@@ -44,6 +67,8 @@ pub enum Verdict {
         reason: String,
         /// Not before this time.
         after: Option<Duration>,
+        /// Whose fault it may be.
+        fault: Fault,
     },
     /// The destination can't take it now.
     Retry {
@@ -51,6 +76,8 @@ pub enum Verdict {
         reason: String,
         /// Not before this time, where the destination tells.
         after: Option<Duration>,
+        /// Whose fault it may be.
+        fault: Fault,
     },
     /// The destination will never take it: it is lost.
     Refused {
@@ -71,11 +98,21 @@ impl Verdict {
         reason: None,
     };
 
-    /// To be tried again, after the usual delay.
+    /// To be tried again as it is, after the usual delay.
     pub fn retry(reason: impl Into<String>) -> Verdict {
         Verdict::Retry {
             reason: reason.into(),
             after: None,
+            fault: Fault::Destination,
+        }
+    }
+
+    /// To be tried again, after the usual delay; but it may be that a record is at fault.
+    pub fn unclear(reason: impl Into<String>) -> Verdict {
+        Verdict::Retry {
+            reason: reason.into(),
+            after: None,
+            fault: Fault::Unclear,
         }
     }
 

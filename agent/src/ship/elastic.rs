@@ -4,7 +4,7 @@
 //! the id of its record, so that one which is sent twice is there once.
 
 use super::document::{TEMPLATE_VERSION, document, template};
-use super::{HttpAnswer, HttpDestination, HttpRequest, Verdict};
+use super::{Fault, HttpAnswer, HttpDestination, HttpRequest, Verdict};
 use crate::destination_section;
 use crate::export::metrics::lock;
 use crate::store::tables::record::KeptRecord;
@@ -111,15 +111,16 @@ impl HttpDestination for Elasticsearch {
     fn judge(&self, records: usize, answer: &HttpAnswer) -> Verdict {
         let reason = answer.told();
         match answer.status {
-            // What was taken of it answers 409 the next time.
-            200..=299 if answer.cut && records > 1 => Verdict::TooLarge {
-                reason: "the answer is too long".to_owned(),
+            // What was taken of it answers 409 the next time. What answers so long to one document is none of the bulk API, or about a
+            // document that is never taken.
+            200..=299 if answer.cut => Verdict::TooLarge {
+                reason: format!("HTTP {}: the answer is longer than 4 MiB", answer.status),
             },
             200..=299 => judge(records, &answer.body),
             413 => Verdict::TooLarge { reason },
             400 if records > 1 => Verdict::TooLarge { reason },
             400 => Verdict::Refused { reason },
-            // Not about these documents: credentials, an address, a limit of the moment.
+            // Credentials, an address, a limit of the moment; or it may be about a document.
             _ => answer.retry(),
         }
     }
@@ -158,6 +159,7 @@ impl HttpDestination for Elasticsearch {
                         answer.told()
                     ),
                     after: answer.retry_after(),
+                    fault: Fault::Destination,
                 };
             }
         };
@@ -220,17 +222,18 @@ impl Failure {
 /// What an answer with status 200 says.
 fn judge(records: usize, body: &[u8]) -> Verdict {
     let Ok(answer) = serde_json::from_slice::<Answer>(body) else {
-        return Verdict::retry("the answer is none of the bulk API: is something else at this address?");
+        return Verdict::unclear("the answer is none of the bulk API: is something else at this address?");
     };
     if answer.items.len() != records {
         // What was taken answers 409 the next time.
-        return Verdict::retry(format!(
+        return Verdict::unclear(format!(
             "the answer is about {} documents of {records}",
             answer.items.len()
         ));
     }
     let (mut rejected, mut again) = (0, Vec::new());
     let (mut reason, mut wait) = (None, None);
+    let mut fault = Fault::Load;
     for (position, item) in answer.items.iter().enumerate() {
         let told = || {
             let error = item.create.error.as_ref();
@@ -239,10 +242,13 @@ fn judge(records: usize, body: &[u8]) -> Verdict {
         match item.create.status {
             // 409: it is there already, by an attempt whose answer was lost.
             200..=299 | 409 => {}
-            // A right, or the index, is missing or blocked: an operator mends that, and it is not about this document.
+            // A right, or the index, is missing or blocked, which an operator mends; it has too much to do; or it fails.
             401 | 403 | 404 | 429 | 500.. => {
                 wait.get_or_insert_with(told);
                 again.push(position);
+                if !matches!(item.create.status, 401 | 403 | 404 | 429 | 503) {
+                    fault = Fault::Unclear;
+                }
             }
             _ => {
                 reason.get_or_insert_with(told);
@@ -259,6 +265,7 @@ fn judge(records: usize, body: &[u8]) -> Verdict {
                 None => wait,
             },
             after: None,
+            fault,
         },
         None => Verdict::Accepted { rejected, reason },
     }

@@ -120,12 +120,12 @@ impl<D: HttpDestination> Http<D> {
     }
 
     /// The answer, and the headers that are not to be told.
-    async fn exchange(&self, prepared: &Prepared) -> Result<(HttpAnswer, HeaderMap), String> {
-        let (mut client, mut secrets) = self.current().await?;
+    async fn exchange(&self, prepared: &Prepared) -> Result<(HttpAnswer, HeaderMap), Verdict> {
+        let (mut client, mut secrets) = self.current().await.map_err(Verdict::retry)?;
         let mut answer = self.once(&client, prepared, &secrets).await?;
         if matches!(answer.status, 401 | 403) {
             // They may just have been rotated.
-            let (again, newer) = self.current().await?;
+            let (again, newer) = self.current().await.map_err(Verdict::retry)?;
             if newer != secrets {
                 (client, secrets) = (again, newer);
                 answer = self.once(&client, prepared, &secrets).await?;
@@ -145,7 +145,7 @@ impl<D: HttpDestination> Http<D> {
         client: &Client,
         prepared: &Prepared,
         common: &HeaderMap,
-    ) -> Result<HttpAnswer, String> {
+    ) -> Result<HttpAnswer, Verdict> {
         let request = &prepared.request;
         let url = join(&self.endpoint, &request.path, &self.link.server_name);
         let mut headers = common.clone();
@@ -165,9 +165,9 @@ impl<D: HttpDestination> Http<D> {
             .body(prepared.body.clone())
             .send()
             .await
-            .map_err(told)?;
+            .map_err(failed)?;
         let (mut body, mut cut) = (Vec::new(), false);
-        while let Some(chunk) = response.chunk().await.map_err(told)? {
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
             let room = ANSWER_LIMIT - body.len();
             body.extend_from_slice(&chunk[..chunk.len().min(room)]);
             cut = chunk.len() > room;
@@ -202,7 +202,7 @@ impl<D: HttpDestination> Destination for Http<D> {
             while let Some(setup) = self.destination.setup() {
                 let verdict = match self.exchange(&self.prepare(setup, 0)).await {
                     Ok((answer, secrets)) => forgotten(self.destination.judge_setup(&answer), &secrets),
-                    Err(reason) => Verdict::retry(reason),
+                    Err(verdict) => verdict,
                 };
                 match verdict {
                     Verdict::Accepted { .. } => {}
@@ -214,7 +214,7 @@ impl<D: HttpDestination> Destination for Http<D> {
         }
         match self.exchange(payload).await {
             Ok((answer, secrets)) => forgotten(self.destination.judge(payload.records, &answer), &secrets),
-            Err(reason) => Verdict::retry(reason),
+            Err(verdict) => verdict,
         }
     }
 }
@@ -292,6 +292,15 @@ fn authority(url: &Url) -> String {
 /// What is told of an error: not the URL, which is in the configuration.
 fn told(error: reqwest::Error) -> String {
     with_causes(&error.without_url())
+}
+
+/// What it means that there is no answer: nobody is there, or the request ended somebody.
+fn failed(error: reqwest::Error) -> Verdict {
+    if error.is_connect() || error.is_builder() {
+        Verdict::retry(told(error))
+    } else {
+        Verdict::unclear(told(error))
+    }
 }
 
 fn gzip(plain: &[u8]) -> Vec<u8> {

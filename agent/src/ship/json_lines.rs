@@ -5,10 +5,12 @@
 
 use super::line::line;
 use super::lines_file::Appender;
-use super::{Destination, Limits, Verdict};
+use super::outlet::not_encoded;
+use super::{Destination, Fault, Limits, Verdict};
 use crate::config::{Size, Span};
 use crate::config_section;
 use crate::store::tables::record::KeptRecord;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -132,7 +134,10 @@ impl JsonLines {
             .name("json-lines".to_owned())
             .spawn(move || {
                 while let Ok((lines, answer)) = jobs.recv() {
-                    let _ = answer.send(append(&mut appender, &lines));
+                    let written = AssertUnwindSafe(|| append(&mut appender, &lines));
+                    // The thread outlives a mistake of ours, or nothing would ever be written again.
+                    let verdict = catch_unwind(written).unwrap_or_else(|_| not_encoded(lines.len()));
+                    let _ = answer.send(verdict);
                 }
             })?;
         Ok(JsonLines {
@@ -152,6 +157,7 @@ fn append(appender: &mut Appender, lines: &[String]) -> Verdict {
             rejected: 0,
             reason: error.to_string(),
             after: None,
+            fault: Fault::Destination,
         },
     }
 }
@@ -195,6 +201,11 @@ impl Destination for JsonLines {
         let verdict = answered.await;
         *late = None;
         verdict.unwrap_or_else(|_| Verdict::retry("the thread that writes is gone"))
+    }
+
+    /// The batch stays as it is: what becomes of it is told later.
+    fn timed_out(&self, limit: Duration) -> Verdict {
+        Verdict::retry(format!("not written within {} s", limit.as_secs_f64()))
     }
 }
 

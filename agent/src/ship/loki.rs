@@ -178,7 +178,7 @@ impl HttpDestination for Loki {
             413 => Verdict::TooLarge { reason },
             400 | 422 if records > 1 => Verdict::TooLarge { reason },
             400 | 422 => Verdict::Refused { reason },
-            // Not about these records: a tenant, a token, an address, a limit of the moment.
+            // A tenant, a token, an address, a limit of the moment; or it may be about a record.
             _ => answer.retry(),
         }
     }

@@ -28,7 +28,7 @@ mod tls;
 
 pub use answer::HttpAnswer;
 pub use courier::{Courier, Limits, Next, Outcome};
-pub use destination::{Destination, Verdict};
+pub use destination::{Destination, Fault, Verdict};
 pub use elastic::{Elasticsearch, ElasticsearchSection};
 pub use http::{Http, HttpDestination, HttpRequest, Prepared};
 pub use json_lines::{JsonLines, JsonLinesSection};
@@ -181,6 +181,8 @@ fn host_name() -> String {
         .to_owned()
 }
 
+#[cfg(test)]
+mod fate_tests;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]

@@ -123,9 +123,7 @@ pub(super) async fn deliver<D: Destination>(outlet: Arc<Outlet>, destination: D,
                 let verdict = match &payload {
                     Some(payload) => tokio::time::timeout(limit, destination.send(payload))
                         .await
-                        .unwrap_or_else(|_| {
-                            Verdict::retry(format!("no answer within {} s", limit.as_secs_f64()))
-                        }),
+                        .unwrap_or_else(|_| destination.timed_out(limit)),
                     None => not_encoded(records.len()),
                 };
                 prepared = payload
@@ -137,8 +135,11 @@ pub(super) async fn deliver<D: Destination>(outlet: Arc<Outlet>, destination: D,
                 } else {
                     outlet.failed();
                 }
-                lock(&outlet.courier).done(Instant::now(), &verdict);
+                let lost = lock(&outlet.courier).done(Instant::now(), &verdict);
                 state.tell(&verdict, records.len());
+                if lost > 0 {
+                    state.gave_up(&verdict);
+                }
             }
             Next::End => return,
         }
@@ -157,7 +158,7 @@ async fn encoded<D: Destination>(
 }
 
 /// What that means: the record that spoils the batch is found by halves.
-fn not_encoded(records: usize) -> Verdict {
+pub(super) fn not_encoded(records: usize) -> Verdict {
     let reason = "the agent can't encode it, by a mistake of its own".to_owned();
     if records > 1 {
         Verdict::TooLarge { reason }
@@ -179,6 +180,17 @@ impl State {
             name,
             failing: false,
             losing: false,
+        }
+    }
+
+    /// A record was tried in vain while others were taken.
+    fn gave_up(&mut self, verdict: &Verdict) {
+        if !std::mem::replace(&mut self.losing, true) {
+            let reason = verdict.reason().unwrap_or("it did not say why");
+            tracing::warn!(
+                "{}: a record fails again and again while others are taken, and is lost: {reason}",
+                self.name
+            );
         }
     }
 

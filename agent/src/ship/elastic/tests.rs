@@ -51,25 +51,27 @@ fn answers_are_judged_document_by_document() {
         rejected,
         reason: reason.map(ToOwned::to_owned),
     };
-    let partly = |again: &[usize], rejected, reason: &str| Verdict::Partly {
+    let partly = |again: &[usize], rejected, reason: &str, fault| Verdict::Partly {
         again: again.to_vec(),
         rejected,
         reason: reason.to_owned(),
         after: None,
+        fault,
     };
     let cases = [
         ([201, 201, 201], Verdict::ACCEPTED),
         ([201, 409, 200], Verdict::ACCEPTED),
         ([201, 400, 413], accepted(2, Some("t400: why"))),
-        ([401, 403, 404], partly(&[0, 1, 2], 0, "t401: why")),
+        ([401, 403, 404], partly(&[0, 1, 2], 0, "t401: why", Fault::Load)),
         (
             [404, 201, 400],
-            partly(&[0], 1, "t404: why; 1 are lost: t400: why"),
+            partly(&[0], 1, "t404: why; 1 are lost: t400: why", Fault::Load),
         ),
-        ([429, 201, 503], partly(&[0, 2], 0, "t429: why")),
+        ([429, 201, 503], partly(&[0, 2], 0, "t429: why", Fault::Load)),
+        ([429, 201, 500], partly(&[0, 2], 0, "t429: why", Fault::Unclear)),
         (
             [400, 429, 409],
-            partly(&[1], 1, "t429: why; 1 are lost: t400: why"),
+            partly(&[1], 1, "t429: why; 1 are lost: t400: why", Fault::Load),
         ),
     ];
     for (statuses, expected) in cases {
@@ -99,7 +101,7 @@ fn answers_about_the_batch_end_it_and_all_others_let_it_wait() {
         ..answer(200, &json!({"items": []}))
     };
     assert!(matches!(elastic().judge(2, &cut), Verdict::TooLarge { .. }));
-    assert!(matches!(elastic().judge(1, &cut), Verdict::Retry { .. }));
+    assert!(matches!(elastic().judge(1, &cut), Verdict::TooLarge { .. }));
     for status in [301, 401, 403, 404, 406, 429, 500, 503] {
         assert!(matches!(judge(status, 1), Verdict::Retry { .. }), "{status}");
     }

@@ -43,3 +43,9 @@ pub(super) fn start(config: &OtlpConfig, host: &str, outlets: &mut Outlets) -> R
     };
     Ok(())
 }
+
+/// As it comes, for the tests of what answers mean.
+#[cfg(test)]
+pub(super) fn over_http() -> impl super::HttpDestination {
+    OtlpHttp::new(Encoder::new(&OtlpConfig::default(), "node-1"))
+}

@@ -2,8 +2,8 @@
 //!
 //! Owns: OTLP's rules for them, and the details of a status that tell when to come again. Refuses: HTTP.
 
-use crate::ship::Verdict;
 use crate::ship::answer::{clean, forget};
+use crate::ship::{Fault, Verdict};
 use prost::Message;
 use reqwest::header::HeaderMap;
 use std::time::Duration;
@@ -73,18 +73,52 @@ pub(super) fn verdict(status: &Status, sent: &HeaderMap) -> Verdict {
     let too_large = ["too large", "larger than max", "size limit"]
         .iter()
         .any(|of| words.contains(of));
+    let retry = |fault| Verdict::Retry {
+        reason: reason.clone(),
+        after,
+        fault,
+    };
     match status.code() {
         Code::OutOfRange | Code::ResourceExhausted if too_large => Verdict::TooLarge { reason },
-        Code::ResourceExhausted if after.is_some() => Verdict::Retry { reason, after },
+        Code::ResourceExhausted if after.is_some() => retry(Fault::Load),
+        _ if is_away(status) => retry(Fault::Destination),
+        Code::Unavailable if !local => retry(Fault::Load),
+        // OTLP gives these up; but an operator mends them, and no record is lost for that.
+        Code::Unauthenticated | Code::PermissionDenied => Verdict::Retry {
+            reason: format!("the credentials or their rights have to be mended: {reason}"),
+            after,
+            fault: if status.code() == Code::Unauthenticated {
+                Fault::Destination
+            } else {
+                Fault::Load
+            },
+        },
+        Code::Unimplemented => Verdict::Retry {
+            reason: format!("the address has to be mended: {reason}"),
+            after,
+            fault: Fault::Destination,
+        },
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::OutOfRange
         | Code::Unavailable
-        | Code::DataLoss => Verdict::Retry { reason, after },
-        _ if local => Verdict::Retry { reason, after },
+        | Code::DataLoss => retry(Fault::Unclear),
+        _ if local => retry(Fault::Unclear),
         _ => Verdict::Refused { reason },
     }
+}
+
+/// No connection could be made.
+fn is_away(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    status.message().starts_with("Service was not ready")
 }
 
 #[cfg(test)]
@@ -122,6 +156,10 @@ mod tests {
             Code::OutOfRange,
             Code::Unavailable,
             Code::DataLoss,
+            // These beyond the protocol: an operator mends them.
+            Code::Unauthenticated,
+            Code::PermissionDenied,
+            Code::Unimplemented,
         ] {
             assert_eq!(of(&Status::new(code, "x")), "retry None", "{code:?}");
         }
@@ -130,12 +168,9 @@ mod tests {
             Code::InvalidArgument,
             Code::NotFound,
             Code::AlreadyExists,
-            Code::PermissionDenied,
             Code::ResourceExhausted,
             Code::FailedPrecondition,
-            Code::Unimplemented,
             Code::Internal,
-            Code::Unauthenticated,
         ] {
             assert_eq!(of(&Status::new(code, "x")), "refused", "{code:?}");
         }

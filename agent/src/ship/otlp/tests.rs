@@ -4,7 +4,7 @@ use super::receiver::{Act, Receiver};
 use super::*;
 use crate::config::Span;
 use crate::export::metrics::lock;
-use crate::ship::testing::kept;
+use crate::ship::testing::{Fate, fate, kept};
 use crate::ship::{Outcome, Outlet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -257,18 +257,18 @@ async fn a_token_that_is_rotated_is_read_again() {
         run.offer(3..=4);
         run.until(Outcome::Sent, 4).await;
         assert_eq!(run.counts(), [("sent", 4)], "{protocol:?}");
-        // Only the receiver's does: a refusal, by OTLP's rules.
+        // Only the receiver's does, then the file is gone too: nothing is lost for what an operator mends.
         ask("s3cret-3");
         run.offer(5..=5);
-        run.until(Outcome::Refused, 1).await;
-        // The file is gone: nothing is lost for that.
+        run.when("a failure", |outlet| outlet.failures() >= 1).await;
         std::fs::remove_file(&token).expect("removes");
         run.offer(6..=6);
         run.when("a failure", |outlet| outlet.failures() >= 2).await;
+        assert_eq!(run.outlet().waiting().0, 2, "{protocol:?}");
         set("s3cret-3");
-        run.until(Outcome::Sent, 5).await;
-        assert_eq!(run.counts(), [("sent", 5), ("refused", 1)], "{protocol:?}");
-        assert_eq!(run.receiver.records(), [1, 2, 3, 4, 6], "{protocol:?}");
+        run.until(Outcome::Sent, 6).await;
+        assert_eq!(run.counts(), [("sent", 6)], "{protocol:?}");
+        assert_eq!(run.receiver.records(), [1, 2, 3, 4, 5, 6], "{protocol:?}");
     }
 }
 
@@ -295,12 +295,41 @@ async fn one_that_is_not_there_yet_is_waited_for() {
 }
 
 #[test]
-fn what_grpc_forbids_to_retry_is_not() {
-    let verdict = |code| status::verdict(&Status::new(code, "Bearer s3cret: no"), &secret());
-    let crate::ship::Verdict::Refused { reason } = verdict(Code::Unauthenticated) else {
-        panic!("it is refused");
-    };
-    assert!(!reason.contains("s3cret"), "{reason}");
+fn what_a_status_repeats_of_credentials_is_not_told() {
+    for code in [Code::Unauthenticated, Code::InvalidArgument, Code::Unavailable] {
+        let verdict = status::verdict(&Status::new(code, "Bearer s3cret: no"), &secret());
+        let reason = verdict.reason().expect("a reason");
+        assert!(reason.ends_with("*: no"), "{reason}");
+    }
+}
+
+#[test]
+fn no_status_makes_a_record_wait_for_ever_but_for_what_an_operator_can_mend() {
+    for (codes, expected) in [
+        (&[Code::Unauthenticated, Code::Unimplemented][..], Fate::Blocks),
+        (&[Code::PermissionDenied, Code::Unavailable], Fate::Passed),
+        (
+            &[
+                Code::Cancelled,
+                Code::DeadlineExceeded,
+                Code::Aborted,
+                Code::OutOfRange,
+                Code::DataLoss,
+            ],
+            Fate::Lost,
+        ),
+    ] {
+        for &code in codes {
+            let status = Status::new(code, "x");
+            let judged = |_| status::verdict(&status, &secret());
+            assert_eq!(fate(judged), expected, "{code:?}");
+        }
+    }
+    let full = Status::new(
+        Code::ResourceExhausted,
+        "grpc: received message larger than max (5 vs. 4)",
+    );
+    assert_eq!(fate(|_| status::verdict(&full, &secret())), Fate::Lost);
 }
 
 fn secret() -> reqwest::header::HeaderMap {
