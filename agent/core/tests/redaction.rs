@@ -274,6 +274,11 @@ fn hostile_texts_are_only_long() {
         "token=\"",
         "AB12 3456 7890 ",
         "密码是",
+        "%20",
+        "%20call%204155550123",
+        "?token=a1b2c3d4",
+        "--password=a1?token=a1b2c3d4",
+        "Authorization: abcdefghijk1",
     ] {
         let text = piece.repeat((1 << 15) / piece.len());
         let redacted = redactor.redact(&text, usize::MAX, &mut Counts::new());

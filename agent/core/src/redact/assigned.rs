@@ -4,7 +4,7 @@
 
 use super::{
     Kind, floor,
-    near::{Near, regex},
+    near::{Near, regex, secrets},
     value::{ends, has_digit_and_letter, is_none, looks_random},
 };
 use regex::Regex;
@@ -107,27 +107,22 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
             add(code.start(), code.end(), Kind::Key);
         }
     }
-    let first =
-        |expression: &Regex, holds: &dyn Fn(&str) -> bool, add: &mut dyn FnMut(usize, usize, Kind)| {
-            for found in expression.captures_iter(text) {
-                if let Some(value) = found.get(1).filter(|value| holds(value.as_str())) {
-                    add(value.start(), value.end(), Kind::Key);
-                }
-            }
-        };
-    first(
-        &BESIDE,
-        &|value| looks_random(value) && has_digit_and_letter(value),
+    let random = |value: &str| looks_random(value) && has_digit_and_letter(value);
+    let sign = |char: char| !char.is_ascii_alphanumeric() && !"!@#$%^&*._+-".contains(char);
+    let space = |char: char| char.is_whitespace() || matches!(char, '"' | '\'');
+    secrets(text, &BESIDE, sign, |_, value| random(value), add);
+    secrets(text, &OPTION, space, |_, value| !is_none(value), add);
+    let password = |value: &str| value.split_once(':').is_some_and(|(_, value)| !is_none(value));
+    secrets(text, &USER, space, |_, value| password(value), add);
+    // Both end where their expression says.
+    secrets(
+        text,
+        &LATER,
+        |_| true,
+        |_, value| has_digit_and_letter(value),
         add,
     );
-    first(&LATER, &has_digit_and_letter, add);
-    first(&DUMP, &|_| true, add);
-    first(&OPTION, &|value| !is_none(value), add);
-    first(
-        &USER,
-        &|value| !is_none(value.split_once(':').map_or("", |(_, value)| value)),
-        add,
-    );
+    secrets(text, &DUMP, |_| true, |_, _| true, add);
 }
 
 /// Bytes from a place to where this is true of a character, or to the end.

@@ -4,7 +4,7 @@
 
 use super::{
     Kind, head,
-    near::{Near, regex},
+    near::{Near, regex, secrets},
     value::{has_digit_and_letter, is_basic, is_none, looks_random},
 };
 use regex::Regex;
@@ -62,8 +62,9 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
         }
     }
     let random = |value: &str| has_digit_and_letter(value) && !is_none(value) && !value.contains("://");
-    let checks: [(&Regex, &dyn Fn(&str) -> bool); 3] =
-        [(&OTHER, &random), (&BEARER, &looks_random), (&BASIC, &is_basic)];
+    let ends = |char: char| char.is_whitespace() || matches!(char, '"' | '\'' | '`' | ',' | ';' | '<' | '>');
+    secrets(text, &OTHER, ends, |_, value| random(value), add);
+    let checks: [(&Regex, &dyn Fn(&str) -> bool); 2] = [(&BEARER, &looks_random), (&BASIC, &is_basic)];
     for (expression, holds) in checks {
         for found in expression.captures_iter(text) {
             if let Some(value) = found.get(1).filter(|value| holds(value.as_str())) {

@@ -152,31 +152,35 @@ impl Redactor {
 
     /// What is to go: in order, without overlaps.
     fn spans(&self, text: &str) -> Vec<Span> {
-        let plain = Plain::of(text);
         let mut found = Vec::new();
-        {
-            let near = Near::new(plain.text());
-            let mut add = |start: usize, end: usize, kind: Kind| {
-                if start < end {
-                    found.push(Span { start, end, kind });
-                }
-            };
-            key::find(near, &mut add);
-            pem::find(near, &mut add);
-            assigned::find(near, &mut add);
-            header::find(near, &mut add);
-            url::find(near, &mut add);
-            card::find(near, &mut add);
-            iban::find(near, &mut add);
-            id::find(near, &mut add);
-            email::find(near, &mut add);
-            phone::find(near, &mut add);
-            self.custom.find(near, &mut add);
-        }
-        for span in &mut found {
-            (span.start, span.end) = plain.original(span.start, span.end);
+        self.look(&Plain::of(text), &mut found);
+        // Beside, not instead: a space that is undone would end a password that has one.
+        if let Some(plain) = Plain::of_address(text) {
+            self.look(&plain, &mut found);
         }
         merged(found, text, &self.custom)
+    }
+
+    /// What detectors find in a text that is read so.
+    fn look(&self, plain: &Plain<'_>, found: &mut Vec<Span>) {
+        let near = Near::new(plain.text());
+        let mut add = |start: usize, end: usize, kind: Kind| {
+            if start < end {
+                let (start, end) = plain.original(start, end);
+                found.push(Span { start, end, kind });
+            }
+        };
+        key::find(near, &mut add);
+        pem::find(near, &mut add);
+        assigned::find(near, &mut add);
+        header::find(near, &mut add);
+        url::find(near, &mut add);
+        card::find(near, &mut add);
+        iban::find(near, &mut add);
+        id::find(near, &mut add);
+        email::find(near, &mut add);
+        phone::find(near, &mut add);
+        self.custom.find(near, &mut add);
     }
 
     /// `text` up to `limit` with placeholders for spans.

@@ -1,8 +1,10 @@
 //! What stands beside a place in a text.
 //!
-//! Owns: boundaries of numbers and names, and words close before a place. Refuses: looking further than some dozens of bytes.
+//! Owns: boundaries of numbers and names, words close before a place, and where a long secret ends. Refuses: looking for a word
+//! further than some dozens of bytes.
 
-use regex::Regex;
+use super::Kind;
+use regex::{Captures, Regex};
 
 /// Bytes before a place in which a word makes a number likely to be what the word says.
 const BEFORE: usize = 48;
@@ -83,6 +85,31 @@ impl<'a> Near<'a> {
         let before = self.get(from, at);
         let line = before.rsplit_once('\n').map_or(before, |(_, line)| line);
         word.is_match(line)
+    }
+}
+
+/// Tells `add` the last group of what the expression finds where it is a secret: from its beginning, which decides, to the
+/// first character that is `apart`. Nothing within that is looked at again, so the time is linear.
+pub(super) fn secrets(
+    text: &str,
+    expression: &Regex,
+    apart: impl Fn(char) -> bool,
+    is_secret: impl Fn(&Captures<'_>, &str) -> bool,
+    add: &mut dyn FnMut(usize, usize, Kind),
+) {
+    let mut at = 0;
+    while let Some(found) = expression.captures_at(text, at) {
+        let last = expression.captures_len() - 1;
+        let (Some(all), Some(value)) = (found.get(0), found.get(last)) else {
+            break;
+        };
+        at = all.end();
+        if is_secret(&found, value.as_str()) {
+            let rest = text.get(value.end()..).unwrap_or_default();
+            let end = value.end() + rest.find(&apart).unwrap_or(rest.len());
+            at = at.max(end);
+            add(value.start(), end, Kind::Key);
+        }
     }
 }
 

@@ -23,15 +23,39 @@ impl<'a> Plain<'a> {
         if u32::try_from(original.len()).is_err() || !original.chars().any(is_odd) {
             return same;
         }
+        Plain::read(original, |first, rest| match first {
+            '\\' => escape(rest).unwrap_or((Some('\\'), 1)),
+            other => (folded(other), other.len_utf8()),
+        })
+    }
+
+    /// The text with `%20` and the like undone, as in addresses; `None`: there are none.
+    pub(super) fn of_address(original: &'a str) -> Option<Plain<'a>> {
+        let mut signs = original.bytes().enumerate().filter(|(_, byte)| *byte == b'%');
+        let any = signs.any(|(at, _)| {
+            original
+                .as_bytes()
+                .get(at..)
+                .is_some_and(|rest| percent(rest).is_some())
+        });
+        if !any || u32::try_from(original.len()).is_err() {
+            return None;
+        }
+        Some(Plain::read(original, |first, rest| match first {
+            '\\' => escape(rest).unwrap_or((Some('\\'), 1)),
+            '%' => percent(rest).map_or((Some('%'), 1), |char| (Some(char), 3)),
+            other => (folded(other), other.len_utf8()),
+        }))
+    }
+
+    /// The text as `one` reads it: what a character, and what goes with it, stands for, and its length.
+    fn read(original: &'a str, one: impl Fn(char, &[u8]) -> (Option<char>, usize)) -> Plain<'a> {
         let mut text = String::with_capacity(original.len());
         let mut from: Vec<u32> = Vec::with_capacity(original.len() + 1);
         let mut at = 0;
         let mut rest = original;
         while let Some(first) = rest.chars().next() {
-            let (stands_for, len) = match first {
-                '\\' => escape(rest.as_bytes()).unwrap_or((Some('\\'), 1)),
-                other => (folded(other), other.len_utf8()),
-            };
+            let (stands_for, len) = one(first, rest.as_bytes());
             if let Some(char) = stands_for {
                 text.push(char);
                 from.resize(text.len(), at as u32);
@@ -58,6 +82,16 @@ impl<'a> Plain<'a> {
         let at = |index: usize| self.from.get(index).map_or(0, |from| *from as usize);
         (at(start), at(end))
     }
+}
+
+/// The character that three bytes of an address stand for, where it is one that is seen in ASCII.
+fn percent(bytes: &[u8]) -> Option<char> {
+    let [b'%', high, low, ..] = *bytes else {
+        return None;
+    };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let code = digit(high)? * 16 + digit(low)?;
+    char::from_u32(code).filter(|char| matches!(char, ' '..='~'))
 }
 
 fn is_odd(char: char) -> bool {
@@ -124,6 +158,12 @@ mod tests {
             let (start, end) = plain.original(0, plain.text().len());
             assert_eq!((start, end), (0, original.len()), "{original}");
         }
+        assert!(Plain::of_address("100% of %zz, %e4%b8").is_none());
+        let original = "q=call%20%2b1%E4x%";
+        let plain = Plain::of_address(original).expect("there are some");
+        assert_eq!(plain.text(), "q=call +1%E4x%");
+        assert_eq!(plain.original(6, 7), (6, 9));
+        assert_eq!(plain.original(0, plain.text().len()), (0, original.len()));
         let original = r"to \u0061\u0040b.com\n";
         let plain = Plain::of(original);
         let at = plain.text().find("a@b.com").expect("there");

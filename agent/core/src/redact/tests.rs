@@ -32,3 +32,23 @@ fn what_is_found_is_replaced() {
         assert_eq!(redacted(text), expected);
     }
 }
+
+/// Longer than what decides that they are secrets.
+#[test]
+fn nothing_is_left_of_a_long_value() {
+    let value = "aB3dE7".repeat(2_000);
+    for (text, expected) in [
+        (
+            format!("https://h/p?x=1&token={value}&y=2 next"),
+            "https://h/p?x=1&token=[KEY]&y=2 next",
+        ),
+        (format!("?sig={value}"), "?sig=[KEY]"),
+        (format!("Authorization: {value}; x"), "Authorization: [KEY]; x"),
+        (format!("run --api-key {value} now"), "run --api-key [KEY] now"),
+        (format!("curl -u bob:{value} h"), "curl -u [KEY] h"),
+        (format!("密码{value}。"), "密码[KEY]。"),
+        (format!("password={value}"), "password=[KEY]"),
+    ] {
+        assert_eq!(redacted(&text), expected);
+    }
+}

@@ -4,10 +4,10 @@
 
 use super::{
     Kind,
-    near::{Near, regex},
+    near::{Near, regex, secrets},
     value::{is_none, looks_random},
 };
-use regex::Regex;
+use regex::{Captures, Regex};
 use std::sync::LazyLock;
 
 static USER: LazyLock<Regex> =
@@ -35,17 +35,21 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
             add(token.start(), token.end(), Kind::Key);
         }
     }
-    for found in QUERY.captures_iter(text) {
-        let (Some(name), Some(value)) = (found.get(1), found.get(2)) else {
-            continue;
-        };
-        let least = match &*name.as_str().to_ascii_lowercase() {
+    let ends = |char: char| {
+        char.is_whitespace()
+            || matches!(
+                char,
+                '&' | '"' | '\'' | '`' | '<' | '>' | '#' | ')' | ']' | '}' | '，' | '。'
+            )
+    };
+    let is_secret = |found: &Captures<'_>, value: &str| {
+        let name = found.get(1).map_or("", |name| name.as_str());
+        let least = match &*name.to_ascii_lowercase() {
             "password" | "passwd" | "pwd" => 1,
             "key" | "code" | "auth" | "session" | "ticket" | "sign" => 16,
             _ => 8,
         };
-        if value.len() >= least && !is_none(value.as_str()) && (least == 1 || looks_random(value.as_str())) {
-            add(value.start(), value.end(), Kind::Key);
-        }
-    }
+        value.len() >= least && !is_none(value) && (least == 1 || looks_random(value))
+    };
+    secrets(text, &QUERY, ends, is_secret, add);
 }
