@@ -3,11 +3,12 @@
 //! Owns: which tracks there are, and what is on them. Refuses: keeping what is drawn (the agent's), and drawing what is
 //! not known: an engine without steps has no track of steps, a request without a phase has no slice for it.
 //!
-//! A process of the trace is an engine or a GPU, a thread is a lane. Slices of one lane nest or do not touch, so requests
+//! A process of the trace is an engine, a gateway or a GPU, a thread is a lane. Slices of one lane nest or do not touch, so requests
 //! that overlap are on different lanes. Times are whole microseconds of CLOCK_MONOTONIC: every end is rounded down alike,
 //! which keeps nesting as it is, and no viewer has to round a fraction.
 
 mod event;
+mod gateways;
 mod lanes;
 mod requests;
 mod tracks;
@@ -15,6 +16,7 @@ mod tracks;
 #[cfg(test)]
 mod tests;
 
+use crate::gateway::GatewayPart;
 use crate::observation::{EngineLoad, EngineStep};
 use crate::{Nanos, RequestRecord};
 use event::{Event, Out};
@@ -88,15 +90,17 @@ pub struct History<'a> {
     pub to: Nanos,
     /// Requests that ended in it.
     pub requests: Vec<&'a RequestRecord>,
+    /// Those of them that came by way of a gateway, with its part.
+    pub gateways: Vec<(&'a RequestRecord, &'a GatewayPart)>,
     /// Everything else, in any order.
     pub moments: Vec<&'a Moment>,
     /// Requests that ended before this time are not all known.
     pub requests_from: Option<Nanos>,
     /// The same for the moments.
     pub moments_from: Option<Nanos>,
-    /// What else is said of an engine or a GPU, by its name.
+    /// What else is said of an engine, a gateway or a GPU, by its name.
     pub labels: BTreeMap<Arc<str>, String>,
-    /// Process ids of engines, where they are known: other traces of the same host have them too.
+    /// Process ids of engines and gateways, where they are known: other traces of the same host have them too.
     pub pids: BTreeMap<Arc<str>, u32>,
     /// The wall clock's microseconds since 1970 when CLOCK_MONOTONIC was 0, where that is known.
     pub unix_us_at_zero: Option<i64>,
@@ -149,15 +153,29 @@ impl History<'_> {
             .map(|record| &record.engine)
             .chain(self.moments.iter().filter_map(|moment| moment.engine()))
             .collect();
+        let gateways: BTreeSet<&Arc<str>> = self
+            .gateways
+            .iter()
+            .filter(|(record, part)| part.t0_ns.is_some() && record.t0_ns.is_some())
+            .map(|(_, part)| &part.name)
+            .collect();
         let gpus: BTreeSet<&Arc<str>> = self.gpu_moments().map(|moment| &moment.gpu).collect();
         let mut drawn = 0;
         let mut ids = Ids::default();
-        for (place, engine) in (1..).zip(engines) {
+        let mut places = requests::Places::new();
+        // Gateways stand before the engines that they ask.
+        let first = 1 + u32::try_from(gateways.len()).unwrap_or(u32::MAX / 2);
+        for (place, engine) in (first..).zip(engines) {
             let pid = ids.take(self.pids.get(engine).copied());
             self.process(&mut out, pid, place, engine, engine)?;
             let lanes = tracks::steps(self, &mut out, pid, engine)?;
-            drawn += requests::of_engine(self, &mut out, pid, engine, lanes)?;
+            drawn += requests::of_engine(self, &mut out, pid, engine, lanes, &mut places)?;
             tracks::loads(self, &mut out, pid, engine)?;
+        }
+        for (place, gateway) in (1..).zip(gateways) {
+            let pid = ids.take(self.pids.get(gateway).copied());
+            self.process(&mut out, pid, place, gateway, gateway)?;
+            gateways::of_gateway(self, &mut out, pid, gateway, &places)?;
         }
         // Behind all engines: no host has more of them than this.
         for (place, gpu) in (10_000..).zip(gpus) {

@@ -15,7 +15,7 @@ pub use cuda::{CudaStatus, CudaStream};
 pub(crate) use http::BudgetsAnswer;
 pub use http::{BindError, ServerConfig, bind};
 pub use metrics::{Metrics, MetricsConfig};
-pub use recent::{Filter, Recent};
+pub use recent::{Filter, Recent, RecentRequest};
 
 use crate::budget::Keeper;
 use crate::records::{Found, Records};
@@ -164,6 +164,7 @@ impl Exporter {
             match observation {
                 Observation::Finished(finished) => self.recent.push(&finished.record),
                 Observation::Gpu(GpuShare::Whole { id, joules }) => self.recent.energy(id, *joules),
+                Observation::Joined(joined) => self.recent.join(joined),
                 Observation::EngineMessages { engine, understood } => {
                     self.engine_coverage(engine, "engine_messages", *understood);
                 }

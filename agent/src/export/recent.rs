@@ -1,10 +1,12 @@
 //! The requests that ended lately, in memory.
 //!
-//! Owns: a ring bounded in number and in bytes. Refuses: content (records have none) and anything that must survive a
+//! Owns: a ring bounded in number and in bytes, and the gateways' parts of what is in it. Refuses: content (records have none) and anything that must survive a
 //! restart (the store's).
 
 use crate::export::metrics::lock;
+use infertap_core::gateway::{GatewayPart, Joined};
 use infertap_core::{Blamed, Nanos, RequestRecord, Status};
+use serde::Serialize;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -13,6 +15,32 @@ use std::{
 /// Bytes that each record may take on average; what clients and servers put into a record decides its size, so the
 /// number alone would not bound the memory.
 const BYTES_PER_RECORD: usize = 2048;
+/// Parts of gateways that came before their request was told as ended: so many at most, the oldest go first.
+const MOST_EARLY: usize = 1024;
+
+/// A request that ended, as `/api/v1/requests` tells it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RecentRequest {
+    /// The record.
+    #[serde(flatten)]
+    pub record: RequestRecord,
+    /// The gateway that it came by way of, where one is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewayPart>,
+}
+
+impl RecentRequest {
+    fn join(&mut self, joined: &Joined) {
+        self.gateway = Some(joined.part.clone());
+        joined.name_trace(&mut self.record);
+    }
+
+    fn bytes(&self) -> usize {
+        let gateway = self.gateway.as_ref();
+        let name = |part: &GatewayPart| part.id.len() + part.name.len();
+        size_of::<Option<GatewayPart>>() + bytes(&self.record) + gateway.map_or(0, name)
+    }
+}
 
 /// The ring.
 #[derive(Debug)]
@@ -24,8 +52,10 @@ pub struct Recent {
 #[derive(Debug, Default)]
 struct Ring {
     /// Oldest first.
-    records: VecDeque<Arc<RequestRecord>>,
+    records: VecDeque<Arc<RecentRequest>>,
     bytes: usize,
+    /// Parts of gateways whose request is not there.
+    early: VecDeque<(String, Joined)>,
     /// When the latest of those that made room had ended.
     forgotten: Option<Nanos>,
 }
@@ -66,53 +96,93 @@ impl Recent {
     /// Adds a record; the oldest make room for it.
     pub fn push(&self, record: &RequestRecord) {
         let budget = self.capacity.saturating_mul(BYTES_PER_RECORD);
-        let size = bytes(record);
         let mut ring = lock(&self.ring);
+        let mut request = RecentRequest {
+            record: record.clone(),
+            gateway: None,
+        };
+        // Mostly one of the last.
+        if let Some(at) = ring.early.iter().rposition(|(id, _)| *id == record.id)
+            && let Some((_, joined)) = ring.early.remove(at)
+        {
+            request.join(&joined);
+        }
+        let size = request.bytes();
         if size > budget {
             ring.forgotten = ring.forgotten.max(ended(record));
             return;
         }
-        let record = Arc::new(record.clone());
         while ring.records.len() >= self.capacity || ring.bytes + size > budget {
             let Some(oldest) = ring.records.pop_front() else {
                 break;
             };
-            ring.bytes -= bytes(&oldest);
-            ring.forgotten = ring.forgotten.max(ended(&oldest));
+            ring.bytes -= oldest.bytes();
+            ring.forgotten = ring.forgotten.max(ended(&oldest.record));
         }
         ring.bytes += size;
-        ring.records.push_back(record);
+        ring.records.push_back(Arc::new(request));
+    }
+
+    /// A gateway's part of a request that has ended, or is told soon.
+    pub fn join(&self, joined: &Joined) {
+        if self.capacity == 0 {
+            return;
+        }
+        let id = format!("{:016x}", joined.request);
+        let mut ring = lock(&self.ring);
+        let ring = &mut *ring;
+        if let Some(request) = ring
+            .records
+            .iter_mut()
+            .rev()
+            .find(|request| request.record.id == id)
+        {
+            let request = Arc::make_mut(request);
+            let before = request.bytes();
+            request.join(joined);
+            ring.bytes = ring.bytes - before + request.bytes();
+            return;
+        }
+        if ring.early.len() >= MOST_EARLY {
+            ring.early.pop_front();
+        }
+        ring.early.push_back((id, joined.clone()));
     }
 
     /// All energy of a request that ended a while ago is known now, joules.
     pub fn energy(&self, id: &str, joules: f64) {
         let mut ring = lock(&self.ring);
-        if let Some(record) = ring.records.iter_mut().rev().find(|record| record.id == id) {
-            Arc::make_mut(record).energy_j = Some(joules);
+        if let Some(record) = ring
+            .records
+            .iter_mut()
+            .rev()
+            .find(|request| request.record.id == id)
+        {
+            Arc::make_mut(record).record.energy_j = Some(joules);
         }
     }
 
     /// Records of requests of an engine, or of all, that ended at `from` or later, oldest first; and until when some are
     /// forgotten.
-    pub fn since(&self, from: Nanos, engine: Option<&str>) -> (Vec<Arc<RequestRecord>>, Option<Nanos>) {
+    pub fn since(&self, from: Nanos, engine: Option<&str>) -> (Vec<Arc<RecentRequest>>, Option<Nanos>) {
         let ring = lock(&self.ring);
         let kept = ring
             .records
             .iter()
-            .filter(|record| engine.is_none_or(|engine| engine == &*record.engine))
-            .filter(|record| ended(record).is_some_and(|at| at >= from))
+            .filter(|request| engine.is_none_or(|engine| engine == &*request.record.engine))
+            .filter(|request| ended(&request.record).is_some_and(|at| at >= from))
             .cloned()
             .collect();
         (kept, ring.forgotten)
     }
 
     /// The newest `limit` records that `filter` admits, newest first.
-    pub fn newest(&self, limit: usize, filter: &Filter) -> Vec<Arc<RequestRecord>> {
+    pub fn newest(&self, limit: usize, filter: &Filter) -> Vec<Arc<RecentRequest>> {
         let ring = lock(&self.ring);
         ring.records
             .iter()
             .rev()
-            .filter(|record| filter.admits(record))
+            .filter(|request| filter.admits(&request.record))
             .take(limit)
             .cloned()
             .collect()
@@ -161,6 +231,7 @@ fn bytes(record: &RequestRecord) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::metrics::gateway_tests::joined;
     use crate::export::metrics::tests::{labels, record};
 
     fn with_id(id: &str, model: &str, status: Status) -> RequestRecord {
@@ -173,7 +244,7 @@ mod tests {
         recent
             .newest(limit, filter)
             .iter()
-            .map(|record| record.id.clone())
+            .map(|request| request.record.id.clone())
             .collect()
     }
 
@@ -201,7 +272,7 @@ mod tests {
         }
         let since = |from, engine| {
             let (records, forgotten) = recent.since(from, engine);
-            let ids: Vec<String> = records.iter().map(|record| record.id.clone()).collect();
+            let ids: Vec<String> = records.iter().map(|request| request.record.id.clone()).collect();
             (ids.join(" "), forgotten)
         };
         assert_eq!(since(30, None), ("2 4".to_owned(), Some(10)));
@@ -218,8 +289,33 @@ mod tests {
         recent.energy("1", 5.0);
         recent.energy("2", 7.5);
         let kept = recent.newest(9, &Filter::default());
-        let energies: Vec<Option<f64>> = kept.iter().map(|record| record.energy_j).collect();
+        let energies: Vec<Option<f64>> = kept.iter().map(|request| request.record.energy_j).collect();
         assert_eq!(energies, [None, Some(7.5)]);
+    }
+
+    #[test]
+    fn a_gateway_s_part_comes_before_or_after_its_request() {
+        let recent = Recent::new(4);
+        let id = |n: u64| format!("{n:016x}");
+        recent.push(&with_id(&id(1), "m", Status::Ok));
+        for request in 1..=3 {
+            recent.join(&joined(request));
+        }
+        recent.push(&with_id(&id(2), "m", Status::Ok));
+        recent.push(&with_id(&id(4), "m", Status::Ok));
+        let told: Vec<(String, bool)> = recent
+            .newest(9, &Filter::default())
+            .iter()
+            .map(|request| (request.record.id.clone(), request.gateway.is_some()))
+            .collect();
+        assert_eq!(told, [(id(4), false), (id(2), true), (id(1), true)]);
+        for request in 10..5000 {
+            recent.join(&joined(request));
+        }
+        let ring = lock(&recent.ring);
+        assert_eq!(ring.early.len(), MOST_EARLY);
+        let bytes: usize = ring.records.iter().map(|request| request.bytes()).sum();
+        assert_eq!(ring.bytes, bytes);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use super::Exporter;
 use crate::clock::{monotonic_ns, unix_ms};
-use infertap_core::RequestRecord;
 use infertap_core::chrome_trace::{self, Moment, TooLarge};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,13 +30,11 @@ impl Exporter {
         let to = monotonic_ns();
         let from = to.saturating_sub(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
         let engines = self.engines();
-        let pids = engines
-            .iter()
-            .map(|engine| (Arc::clone(&engine.info.id), engine.info.pid))
-            .collect();
+        let gateways = self.gateways();
+        let infos = || engines.iter().map(|engine| &engine.info).chain(&gateways);
+        let pids = infos().map(|info| (Arc::clone(&info.id), info.pid)).collect();
         let mut labels: BTreeMap<Arc<str>, String> = BTreeMap::new();
-        for engine in &engines {
-            let info = &engine.info;
+        for info in infos() {
             let words = [
                 Some(info.kind.as_str()),
                 info.version.as_deref(),
@@ -66,7 +63,7 @@ impl Exporter {
             .map(|gpu| &**gpu)
             .collect();
         // Requests are drawn whole, and what engines and GPUs did meanwhile belongs to them.
-        let begun = requests.iter().filter_map(|record| record.t0_ns).min();
+        let begun = requests.iter().filter_map(|request| request.record.t0_ns).min();
         let earliest = begun.map_or(from, |begun| begun.min(from));
         let (moments, moments_forgotten) = self.history.since(earliest, |moment| match (moment, engine) {
             // A load holds no longer than its engine.
@@ -75,11 +72,14 @@ impl Exporter {
             (Moment::Gpu(gpu), Some(_)) => on.contains(&*gpu.gpu),
             (_, Some(engine)) => moment.engine().is_some_and(|of| &**of == engine),
         });
-        let requests: Vec<&RequestRecord> = requests.iter().map(|record| &**record).collect();
         let history = chrome_trace::History {
             from,
             to,
-            requests,
+            requests: requests.iter().map(|request| &request.record).collect(),
+            gateways: requests
+                .iter()
+                .filter_map(|request| Some((&request.record, request.gateway.as_ref()?)))
+                .collect(),
             moments: moments.iter().collect(),
             requests_from: requests_forgotten,
             moments_from: moments_forgotten,

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Process and lane of each request that is drawn, by its id.
+pub(super) type Places<'a> = HashMap<&'a str, (u32, u32)>;
+
 /// A request that has a place.
 struct Placed<'a> {
     record: &'a RequestRecord,
@@ -18,16 +21,17 @@ struct Placed<'a> {
     tid: u32,
 }
 
-/// Draws an engine's requests on lanes from `lanes` on; answers how many had times to draw.
-pub(super) fn of_engine(
-    history: &History<'_>,
+/// Draws an engine's requests on lanes from `lanes` on, and notes their places: those of all that had times to draw.
+pub(super) fn of_engine<'a>(
+    history: &History<'a>,
     out: &mut Out,
     pid: u32,
     engine: &Arc<str>,
     lanes: u32,
+    places: &mut Places<'a>,
 ) -> Result<usize, TooLarge> {
     let of_engine = history.requests.iter().filter(|record| record.engine == *engine);
-    let mut spans: Vec<(Nanos, Nanos, &RequestRecord)> = of_engine
+    let mut spans: Vec<(Nanos, Nanos, &'a RequestRecord)> = of_engine
         .filter_map(|record| {
             let (from, to) = span(record)?;
             Some((from, to, *record))
@@ -36,7 +40,7 @@ pub(super) fn of_engine(
     // By id where they begin together, so that the same requests make the same file.
     spans.sort_by(|(a, _, one), (b, _, other)| (a, &one.id).cmp(&(b, &other.id)));
     let mut taken = Lanes::default();
-    let placed: Vec<Placed<'_>> = spans
+    let placed: Vec<Placed<'a>> = spans
         .into_iter()
         .map(|(from, to, record)| Placed {
             record,
@@ -51,6 +55,7 @@ pub(super) fn of_engine(
     }
     for request in &placed {
         slices(request, out, pid)?;
+        places.insert(&request.record.id, (pid, request.tid));
     }
     arrows(&placed, out, pid)?;
     Ok(placed.len())
@@ -68,12 +73,7 @@ fn slices(request: &Placed<'_>, out: &mut Out, pid: u32) -> Result<(), TooLarge>
     let record = request.record;
     let mut slice = Event::slice(&record.model, (request.from, request.to), pid, request.tid);
     slice.cat = Some("request");
-    slice.cname = match record.status {
-        Status::Ok => None,
-        Status::ClientError | Status::Cancelled => Some("bad"),
-        Status::ServerError | Status::Timeout => Some("terrible"),
-        Status::Incomplete => Some("grey"),
-    };
+    slice.cname = colour(record.status);
     arguments(&mut slice, record);
     out.event(&slice)?;
     let mut reached = request.from;
@@ -101,6 +101,16 @@ fn slices(request: &Placed<'_>, out: &mut Out, pid: u32) -> Result<(), TooLarge>
         }
     }
     Ok(())
+}
+
+/// The colour of what ended so.
+pub(super) fn colour(status: Status) -> Option<&'static str> {
+    match status {
+        Status::Ok => None,
+        Status::ClientError | Status::Cancelled => Some("bad"),
+        Status::ServerError | Status::Timeout => Some("terrible"),
+        Status::Incomplete => Some("grey"),
+    }
 }
 
 type Phase = (&'static str, Option<Nanos>, Option<Nanos>, Option<Source>);

@@ -53,6 +53,16 @@ fn reading(since: Option<u64>, at: u64, utilization: Option<f64>) -> Moment {
     })
 }
 
+/// A gateway's part: its points in milliseconds.
+fn through(id: &str, begin: Option<u64>, end: Option<u64>) -> GatewayPart {
+    let at = |ms: Option<u64>| ms.map(|ms| ms * MS);
+    let part = json!({
+        "id": id, "name": "nginx-8080", "parent_span_id": null, "joined_by": "trace", "status": "ok", "http_status": 200,
+        "t0_ns": at(begin), "first_byte_ns": null, "t4_ns": at(end), "before_s": 0.01, "after_s": 0.005,
+    });
+    serde_json::from_value(part).expect("a part")
+}
+
 fn encode(requests: &[RequestRecord], moments: &[Moment]) -> Vec<u8> {
     let history = History {
         requests: requests.iter().collect(),
@@ -160,6 +170,52 @@ fn a_request_its_phases_the_steps_and_a_gpu() {
         C 2/ 100000+ power W=312.5
         C 2/ 200000+ memory used MiB=3.0"#]]
     .assert_eq(&told(&encode(&[first, second], &moments)));
+}
+
+/// A gateway that tried again, around both requests; of one whose beginning is not known nothing is drawn.
+#[test]
+fn a_gateway_is_drawn_around_what_it_asked() {
+    let mut refused = request("1", [Some(110), None, None, None, Some(120)]);
+    refused.status = Status::ServerError;
+    let again = request("2", [Some(125), None, Some(150), Some(180), Some(190)]);
+    let other = request("3", [Some(130), None, None, None, Some(140)]);
+    let part = through("aa", Some(100), Some(195));
+    let late = through("bb", None, Some(195));
+    let history = History {
+        requests: vec![&refused, &again, &other],
+        gateways: vec![(&again, &part), (&refused, &part), (&other, &late)],
+        labels: [("nginx-8080".into(), "gateway".to_owned())].into(),
+        pids: [("nginx-8080".into(), 700)].into(),
+        to: 1000 * MS,
+        version: "0",
+        ..History::default()
+    };
+    let trace = history.encode(usize::MAX).expect("small enough");
+    let told = told(&trace);
+    let gateway = told.find("M 700/").expect("a process of the gateway");
+    expect![[r#"
+        M 700/ 0+ process_name name="nginx-8080"
+        M 700/ 0+ process_labels labels="gateway"
+        M 700/ 0+ process_sort_index sort_index=1
+        X 700/1 100000+95000 m after_s=0.005 before_s=0.01 id="aa" joined_by="trace" requests="1, 2" status="ok"
+        X 700/1 100000+10000 before
+        X 700/1 110000+10000 engine
+        X 700/1 120000+5000 between
+        X 700/1 125000+65000 engine
+        X 700/1 190000+5000 after
+        s 700/1 110000+ asks
+        f 1/1 110000+ asks
+        s 700/1 125000+ asks
+        f 1/1 125000+ asks
+        M 700/1 0+ thread_name name="exchanges"
+        M 700/1 0+ thread_sort_index sort_index=1"#]].assert_eq(&told[gateway..]);
+    assert!(
+        told.starts_with(
+            "M 1/ 0+ process_name name=\"vllm-8000\"\nM 1/ 0+ process_sort_index sort_index=2\n"
+        )
+    );
+    let trace: Value = serde_json::from_slice(&trace).expect("JSON");
+    assert_eq!(nests(&trace), Ok(()));
 }
 
 #[test]
@@ -280,6 +336,7 @@ proptest! {
     fn slices_nest(
         points in proptest::collection::vec([point(), point(), point(), point(), point()], 0..20),
         steps in proptest::collection::vec((proptest::option::of(0_u64..40), 0_u64..40), 0..10),
+        parts in proptest::collection::vec((0_u64..4, point(), point()), 0..20),
     ) {
         let mut requests: Vec<RequestRecord> = points
             .iter()
@@ -293,7 +350,24 @@ proptest! {
             }
         }
         let moments: Vec<Moment> = steps.iter().map(|(start, end)| step(*start, *end, None)).collect();
-        let trace: Value = serde_json::from_slice(&encode(&requests, &moments)).expect("JSON");
+        let parts: Vec<GatewayPart> = parts
+            .iter()
+            .map(|(id, begin, end)| {
+                let mut part = through(&format!("{id:02}"), *begin, *end);
+                for at in [&mut part.t0_ns, &mut part.t4_ns] {
+                    *at = at.map(|at| at / MS * 333);
+                }
+                part
+            })
+            .collect();
+        let history = History {
+            requests: requests.iter().collect(),
+            gateways: requests.iter().zip(&parts).collect(),
+            moments: moments.iter().collect(),
+            ..History::default()
+        };
+        let trace = history.encode(usize::MAX).expect("small enough");
+        let trace: Value = serde_json::from_slice(&trace).expect("JSON");
         prop_assert_eq!(nests(&trace), Ok(()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the shapes and their JSON. Refuses: which belongs to which (`evidence`).
 
-use crate::{Nanos, Status, TraceSource};
+use crate::{Nanos, RequestRecord, Status, TraceSource};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -121,6 +121,19 @@ pub struct Joined {
     pub part: GatewayPart,
     /// The trace that the gateway's headers name, where the request's own name none: its record is of this trace.
     pub trace: Option<JoinedTrace>,
+}
+
+impl Joined {
+    /// Names the gateway's trace in the request's record, where its own headers named none.
+    pub fn name_trace(&self, record: &mut RequestRecord) {
+        if let Some(trace) = &self.trace
+            && record.trace_source == TraceSource::Derived
+        {
+            record.trace_id.clone_from(&trace.id);
+            record.trace_source = trace.source;
+            record.parent_span_id.clone_from(&trace.parent_span_id);
+        }
+    }
 }
 
 /// The trace of a gateway's exchange.

@@ -4,7 +4,9 @@
 //! no request from outside makes the agent touch a file, a process or an engine.
 
 use super::{Limits, negotiate::negotiate, trace, usage};
-use crate::export::{EngineStatus, Exporter, Filter, gpus::Answer as GpusAnswer, metrics::Format};
+use crate::export::{
+    EngineStatus, Exporter, Filter, RecentRequest, gpus::Answer as GpusAnswer, metrics::Format,
+};
 use axum::{
     Json, Router,
     body::Bytes,
@@ -13,7 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use infertap_core::{EngineInfo, RequestRecord, Status, budget::BudgetReport, prefix::PrefixReport};
+use infertap_core::{EngineInfo, Status, budget::BudgetReport, prefix::PrefixReport};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::{
@@ -229,7 +231,7 @@ async fn prefix(State(app): State<Arc<App>>) -> Result<impl IntoResponse, Proble
 
 #[derive(Serialize)]
 struct Requests {
-    requests: Vec<Arc<RequestRecord>>,
+    requests: Vec<Arc<RecentRequest>>,
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use crate::records::GpuDuring;
 use crate::store::{Migration, Write};
 use infertap_core::client::Network;
 use infertap_core::gateway::{GatewayPart, Joined};
-use infertap_core::{Nanos, RequestRecord, TraceSource};
+use infertap_core::{Nanos, RequestRecord};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
 
@@ -67,13 +67,7 @@ impl KeptRecord {
     /// Takes over the gateway's part, and the gateway's trace where the request's own headers named none.
     pub fn join(&mut self, joined: &Joined) {
         self.gateway = Some(joined.part.clone());
-        if let Some(trace) = &joined.trace
-            && self.record.trace_source == TraceSource::Derived
-        {
-            self.record.trace_id.clone_from(&trace.id);
-            self.record.trace_source = trace.source;
-            self.record.parent_span_id.clone_from(&trace.parent_span_id);
-        }
+        joined.name_trace(&mut self.record);
     }
 
     /// As it is in its row.

@@ -312,6 +312,7 @@ async fn requests_are_newest_first_and_filtered() {
         "what is unknown is null"
     );
     assert_eq!(answer["requests"][0]["ttft_s"], 0.25);
+    assert!(answer["requests"][0].get("gateway").is_none());
 }
 
 #[tokio::test]

@@ -92,3 +92,33 @@ fn observations_are_kept_within_their_memory() {
     let trace: Value = serde_json::from_slice(&trace).expect("JSON");
     assert_eq!(named(&trace, "requests").len(), 0);
 }
+
+#[tokio::test]
+async fn a_request_by_way_of_a_gateway_has_its_part() {
+    let server = server().await;
+    let labels = labels("a", "m", "chat");
+    let mut record = record(&labels, Status::Ok);
+    record.id = format!("{:016x}", 1);
+    let now = crate::clock::monotonic_ns();
+    (record.t0_ns, record.t4_ns) = (Some(now - 1000), Some(now));
+    (record.t1_ns, record.t2_ns, record.t3_ns) = (None, None, None);
+    server.exporter.apply(&[finished(&labels, record)]);
+    server
+        .exporter
+        .apply(&crate::export::metrics::gateway_tests::told());
+    let answer = get(server.address, "/api/v1/requests").await.json();
+    let part = &answer["requests"][0]["gateway"];
+    assert_eq!(
+        (&part["name"], &part["before_s"]),
+        (&json!("nginx-8080"), &json!(0.25))
+    );
+    let trace = get(server.address, "/api/v1/trace?since=1h").await.json();
+    let events = trace["traceEvents"].as_array().expect("events");
+    let named = |name: &str| {
+        events
+            .iter()
+            .filter(|event| event["args"]["name"] == name)
+            .count()
+    };
+    assert_eq!(named("nginx-8080"), 1, "{trace}");
+}
