@@ -303,7 +303,7 @@ fn failed(error: reqwest::Error) -> Verdict {
     }
 }
 
-fn gzip(plain: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     // Writing to memory does not fail.
     let _ = encoder.write_all(plain);

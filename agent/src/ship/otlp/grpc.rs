@@ -1,7 +1,7 @@
 //! OTLP over gRPC.
 //!
-//! Owns: the channel, again when its certificates change, and what statuses mean. Refuses: waiting for a connection longer
-//! than an attempt may take.
+//! Owns: the channel, again when its certificates change, and the message that is sent. Refuses: waiting for a connection longer
+//! than an attempt may take; encoding or compressing on the threads of the runtime, where the client would do it.
 
 use super::http::accepted;
 use super::spans::Encoder;
@@ -10,20 +10,27 @@ use crate::clock::unix_offset_ns;
 use crate::ship::answer::forgotten;
 use crate::ship::current::Current;
 use crate::ship::file;
+use crate::ship::http::gzip;
 use crate::ship::link::given;
 use crate::ship::tls::FILE_LIMIT;
 use crate::ship::{Destination, LinkConfig, Verdict};
 use crate::store::tables::record::KeptRecord;
+use bytes::Bytes;
+use hyper::http;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use reqwest::header::HeaderMap;
+use prost::Message as _;
+use reqwest::header::{HeaderMap, HeaderValue};
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
+use tower_service::Service;
 
 /// See the module.
 #[derive(Debug)]
@@ -48,11 +55,60 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Spans, and of how many records.
+/// Spans as they are sent, and of how many records.
 #[derive(Debug)]
 pub(super) struct Batch {
-    request: ExportTraceServiceRequest,
+    message: Message,
     records: usize,
+}
+
+/// A message of gRPC with the five bytes before it.
+#[derive(Debug, Clone)]
+struct Message {
+    bytes: Bytes,
+    compressed: bool,
+}
+
+impl Message {
+    fn new(plain: Vec<u8>, compressed: bool) -> Message {
+        let body = if compressed { gzip(&plain) } else { plain };
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let mut bytes = Vec::with_capacity(5 + body.len());
+        bytes.push(u8::from(compressed));
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(&body);
+        Message {
+            bytes: bytes.into(),
+            compressed,
+        }
+    }
+}
+
+/// Sends a message that is encoded already in the place of the one that it is given.
+#[derive(Debug, Clone)]
+struct Sends {
+    channel: Channel,
+    message: Message,
+}
+
+impl Service<http::Request<Body>> for Sends {
+    type Response = http::Response<Body>;
+    type Error = tonic::transport::Error;
+    type Future = <Channel as Service<http::Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.channel.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let message = &self.message;
+        *request.body_mut() = Body::new(reqwest::Body::from(message.bytes.clone()));
+        if message.compressed {
+            let headers = request.headers_mut();
+            headers.insert("grpc-encoding", HeaderValue::from_static("gzip"));
+        }
+        self.channel.call(request)
+    }
 }
 
 impl OtlpGrpc {
@@ -82,11 +138,10 @@ impl OtlpGrpc {
         batch: &Batch,
         headers: &HeaderMap,
     ) -> Result<ExportTraceServiceResponse, Status> {
-        let mut client = TraceServiceClient::new(channel).accept_compressed(CompressionEncoding::Gzip);
-        if self.link.gzip {
-            client = client.send_compressed(CompressionEncoding::Gzip);
-        }
-        let mut request = Request::new(batch.request.clone());
+        let message = batch.message.clone();
+        let mut client =
+            TraceServiceClient::new(Sends { channel, message }).accept_compressed(CompressionEncoding::Gzip);
+        let mut request = Request::new(ExportTraceServiceRequest::default());
         *request.metadata_mut() = MetadataMap::from_headers(headers.clone());
         let mut attempt = Attempt {
             current: &self.current,
@@ -106,8 +161,9 @@ impl Destination for OtlpGrpc {
     }
 
     fn encode(&self, records: &[Arc<KeptRecord>]) -> Batch {
+        let plain = self.encoder.encode(records, unix_offset_ns()).encode_to_vec();
         Batch {
-            request: self.encoder.encode(records, unix_offset_ns()),
+            message: Message::new(plain, self.link.gzip),
             records: records.len(),
         }
     }
