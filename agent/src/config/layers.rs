@@ -5,6 +5,7 @@
 
 use super::file::file_layer;
 use super::names::{env_name, keys, nearest, unknown_key};
+use super::print::is_headers;
 use super::problem::{Origin, Problem, Problems};
 use super::validate::{Invalid, validate};
 use super::{Config, DEFAULT_FILE, ENV_PREFIX, SECTIONS};
@@ -248,9 +249,13 @@ pub fn text_value(key: &str, text: &str) -> Value {
 fn try_key(key: &str, value: &Value) -> Result<(), String> {
     let mut table = Table::new();
     put(&mut table, key, value.clone());
-    Config::deserialize(table)
-        .map(drop)
-        .map_err(|error| format!("{key}: {}", in_words(error.message())))
+    Config::deserialize(table).map(drop).map_err(|error| {
+        if is_headers(key) {
+            // The deserialiser repeats the value, which may be a credential.
+            return format!("{key}: expected names with texts, as in {{ \"X-Scope-OrgID\" = \"team-a\" }}");
+        }
+        format!("{key}: {}", in_words(error.message()))
+    })
 }
 
 /// The deserialiser's message without the names of Rust's types.

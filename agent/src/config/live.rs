@@ -15,6 +15,10 @@ pub const LIVE: &[&str] = &[
     "gpu_price",
     "records",
     "content",
+    "otlp",
+    "loki",
+    "elasticsearch",
+    "json_lines",
 ];
 
 impl Config {
@@ -40,6 +44,10 @@ impl Config {
         self.gpu_price.clone_from(&new.gpu_price);
         self.records.clone_from(&new.records);
         self.content.clone_from(&new.content);
+        self.otlp.clone_from(&new.otlp);
+        self.loki.clone_from(&new.loki);
+        self.elasticsearch.clone_from(&new.elasticsearch);
+        self.json_lines.clone_from(&new.json_lines);
     }
 }
 
@@ -58,6 +66,10 @@ mod tests {
         new.gpu_price.per_hour = 2.0;
         new.records.head_rate = 0.5;
         new.trace.header = Some("x-correlation-id".to_owned());
+        new.otlp.endpoint = "http://127.0.0.1:4318".to_owned();
+        new.loki.endpoint = "http://127.0.0.1:3100".to_owned();
+        new.elasticsearch.endpoint = "http://127.0.0.1:9200".to_owned();
+        new.json_lines.path = "stdout".to_owned();
         new.metrics.max_scenes = 7;
         assert_eq!(old.needs_restart(&new), ["metrics"]);
         old.take_live(&new);

@@ -8,6 +8,8 @@ use super::{Config, SECTIONS, SectionInfo};
 use std::fmt::Write as _;
 use toml::{Table, Value};
 
+/// What is printed in the place of a secret.
+const MASK: &str = "***";
 /// Widest comment line.
 const WIDTH: usize = 100;
 
@@ -51,9 +53,30 @@ fn write_toml(out: &mut String, config: &Config, origin: &dyn Fn(&str) -> Option
             if let Some(origin) = origin(&path) {
                 let _ = writeln!(out, "# ({origin})");
             }
-            let _ = writeln!(out, "{} = {value}", key.name);
+            match masked(&path, value) {
+                Some(masked) => {
+                    let _ = writeln!(out, "# (the values are not printed)\n{} = {masked}", key.name);
+                }
+                None => {
+                    let _ = writeln!(out, "{} = {value}", key.name);
+                }
+            }
         }
     }
+}
+
+/// Headers of destinations without their values, any of which may be a credential, whatever its name; `None` for all else.
+fn masked(path: &str, value: &Value) -> Option<Value> {
+    let headers = value.as_table().filter(|table| !table.is_empty())?;
+    let masked = headers
+        .keys()
+        .map(|name| (name.clone(), Value::String(MASK.to_owned())));
+    is_headers(path).then(|| Value::Table(masked.collect()))
+}
+
+/// The key holds headers that are sent to a destination.
+pub(super) fn is_headers(path: &str) -> bool {
+    path.split_once('.').is_some_and(|(_, key)| key == "headers")
 }
 
 fn write_list(

@@ -334,6 +334,35 @@ fn the_effective_configuration_reads_back_as_itself() {
 }
 
 #[test]
+fn values_of_headers_are_not_printed_whatever_their_names() {
+    for section in ["otlp", "loki", "elasticsearch"] {
+        let text = format!(
+            "[{section}]\nheaders = {{ \"X-Scope-OrgID\" = \"hunter2\", \"x-team\" = \"hunter3\" }}\nheader_files = {{ \"x-a\" = \"/etc/a\" }}\n"
+        );
+        let (_dir, path) = file(&text);
+        let loaded = load(Some(&path), NO_ENV, Vec::new()).expect("valid");
+        let printed = effective(&loaded);
+        assert!(!printed.contains("hunter"), "{section}: {printed}");
+        assert!(
+            printed.contains("headers = { X-Scope-OrgID = \"***\", x-team = \"***\" }"),
+            "{section}: {printed}"
+        );
+        assert!(
+            printed.contains("header_files = { x-a = \"/etc/a\" }"),
+            "{section}"
+        );
+        for wrong in ["\"hunter2\"", "[\"hunter2\"]", "{ x-a = { y = \"hunter2\" } }"] {
+            let (_dir, path) = file(&format!("[{section}]\nheaders = {wrong}\n"));
+            let problems = load(Some(&path), NO_ENV, Vec::new())
+                .expect_err("wrong")
+                .to_string();
+            assert!(problems.contains(&format!("{section}.headers")), "{problems}");
+            assert!(!problems.contains("hunter"), "{problems}");
+        }
+    }
+}
+
+#[test]
 fn the_core_gets_its_bounds() {
     let mut config = Config::default();
     let pipeline = config.pipeline();

@@ -84,10 +84,9 @@ impl Records {
         config: &RecordsConfig,
         metrics: &Metrics,
     ) {
-        if store.is_none() && outlets.list().is_empty() {
-            return;
+        if store.is_some() || !outlets.is_empty() {
+            metrics.records_begin();
         }
-        metrics.records_begin();
         if let Some(store) = store {
             self.content.beside(store.path());
         }
@@ -133,7 +132,8 @@ impl Records {
         gateways: bool,
         metrics: &Metrics,
     ) -> Traces {
-        let Some(active) = self.active.get() else {
+        // Destinations may come while the agent runs.
+        let Some(active) = self.active.get().filter(|active| active.keeps()) else {
             return Traces::Any;
         };
         let store = active.store();
@@ -297,13 +297,18 @@ impl Records {
 }
 
 impl Active {
+    /// There is somewhere to keep records.
+    fn keeps(&self) -> bool {
+        self.store.is_some() || !self.outlets.is_empty()
+    }
+
     fn store(&self) -> Option<Arc<Store>> {
         self.store.as_ref()?.upgrade()
     }
 
     /// Has a record sent once it has settled; whether there is anybody to send it to.
     fn send_soon(&self, state: &mut State, kept: &KeptRecord) -> bool {
-        if self.outlets.list().is_empty() {
+        if self.outlets.is_empty() {
             return false;
         }
         for early in state.settling.push(Instant::now(), kept.clone()) {

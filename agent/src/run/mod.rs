@@ -75,7 +75,15 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
         let address = listener.local_addr().unwrap_or(config.server.listen);
         tracing::info!("serving http://{address}/metrics");
         let commands = session.handle.commands.clone();
-        let reloader = Reloader::new(reload, hangup, config.clone(), Arc::clone(&exporter), commands);
+        let to = Arc::clone(&outlets);
+        let reloader = Reloader::new(
+            reload,
+            hangup,
+            config.clone(),
+            Arc::clone(&exporter),
+            commands,
+            to,
+        );
         let mut ended = session.ended;
         let failed = tokio::select! {
             () = reloader.run() => None,

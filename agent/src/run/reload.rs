@@ -6,6 +6,7 @@
 use super::tap::Command;
 use crate::config::{Config, Problems};
 use crate::export::{Exporter, Note};
+use crate::ship::Outlets;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -53,6 +54,7 @@ pub(super) struct Reloader {
     seen: Stamp,
     exporter: Arc<Exporter>,
     commands: Sender<Command>,
+    outlets: Arc<Outlets>,
 }
 
 impl Reloader {
@@ -62,6 +64,7 @@ impl Reloader {
         config: Config,
         exporter: Arc<Exporter>,
         commands: Sender<Command>,
+        outlets: Arc<Outlets>,
     ) -> Reloader {
         let read = stamp(reload.file.as_ref());
         Reloader {
@@ -72,6 +75,7 @@ impl Reloader {
             seen: read,
             exporter,
             commands,
+            outlets,
         }
     }
 
@@ -94,8 +98,14 @@ impl Reloader {
 
     fn read_again(&mut self, why: &str) {
         self.read = stamp(self.reload.file.as_ref());
-        let loaded = tokio::task::block_in_place(|| (self.reload.load)());
+        let loaded =
+            tokio::task::block_in_place(|| (self.reload.load)()).map_err(|problems| problems.to_string());
         let metrics = self.exporter.metrics();
+        // What is started with it comes first: where it can't be, nothing of it takes effect.
+        let loaded = loaded.and_then(|config| match self.outlets.configure(&config) {
+            Ok(()) => Ok(config),
+            Err(error) => Err(format!("{error:#}")),
+        });
         metrics.config_reloaded(loaded.is_ok());
         metrics.config_ok(loaded.is_ok());
         match loaded {
@@ -110,6 +120,9 @@ impl Reloader {
                     records.configure_content(&config.content, metrics);
                 });
                 records.configure(&config.records);
+                if !self.outlets.is_empty() {
+                    metrics.records_begin();
+                }
                 self.exporter.note(Note::Config, None);
                 if waiting.is_empty() {
                     tracing::info!("configuration read again ({why}): in effect");

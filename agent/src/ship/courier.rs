@@ -3,14 +3,16 @@
 //! Owns: the bounded queue, batches, delays between attempts, and the count of what became of every record. Refuses:
 //! sending (`worker`), and what an answer means (the destination).
 
+mod aside;
+mod outcome;
+
 use super::{Fault, Verdict, backoff::Backoff};
 use crate::store::tables::record::KeptRecord;
 use aside::{Aside, PLACES, Trial};
+pub use outcome::Outcome;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-mod aside;
 
 /// Attempts in vain before smaller batches are tried.
 const PATIENCE: u32 = 3;
@@ -32,51 +34,6 @@ pub struct Limits {
     pub max_age: Option<Duration>,
 }
 
-/// What became of a record. `outcome` label of `infertap_export_records_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The destination took it.
-    Sent,
-    /// The destination took its batch without it.
-    Rejected,
-    /// The destination refused its batch.
-    Refused,
-    /// Too large even alone.
-    TooLarge,
-    /// The queue was full, and it was the oldest.
-    QueueFull,
-    /// It waited longer than it may.
-    Expired,
-    /// The agent ended before it could be sent.
-    Shutdown,
-}
-
-impl Outcome {
-    /// Every outcome, in label order.
-    pub const ALL: [Outcome; 7] = [
-        Outcome::Sent,
-        Outcome::Rejected,
-        Outcome::Refused,
-        Outcome::TooLarge,
-        Outcome::QueueFull,
-        Outcome::Expired,
-        Outcome::Shutdown,
-    ];
-
-    /// The label value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Sent => "sent",
-            Outcome::Rejected => "rejected",
-            Outcome::Refused => "refused",
-            Outcome::TooLarge => "too_large",
-            Outcome::QueueFull => "queue_full",
-            Outcome::Expired => "expired",
-            Outcome::Shutdown => "shutdown",
-        }
-    }
-}
-
 /// What to do now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
@@ -90,8 +47,9 @@ pub enum Next {
     End,
 }
 
+/// A record that waits, and since when.
 #[derive(Debug)]
-struct Item {
+pub(super) struct Item {
     record: Arc<KeptRecord>,
     bytes: usize,
     since: Instant,
@@ -121,6 +79,8 @@ pub struct Courier {
     /// Records that a batch may have, learnt from batches that were too large.
     most: usize,
     stopping: bool,
+    /// What was left was dropped.
+    over: bool,
     counts: [u64; Outcome::ALL.len()],
 }
 
@@ -141,6 +101,7 @@ impl Courier {
             backoff: Backoff::new(seed),
             most: limits.batch_records.max(1),
             stopping: false,
+            over: false,
             counts: [0; Outcome::ALL.len()],
         }
     }
@@ -155,15 +116,42 @@ impl Courier {
             since: now,
             trial: None,
         });
+        self.make_room();
+        if self.stopping {
+            self.drop_all();
+        }
+    }
+
+    /// What was not sent, the oldest first. What comes later is lost.
+    pub(super) fn take_back(&mut self) -> Vec<Item> {
+        (self.stopping, self.queue_bytes) = (true, 0);
+        let mut left = self.aside.take_all();
+        left.append(&mut self.hand);
+        left.extend(self.queue.drain(..));
+        left
+    }
+
+    /// Puts what another courier has left before what is there; since when it waits stays as it is.
+    pub(super) fn take_over(&mut self, left: Vec<Item>) {
+        if self.over {
+            self.count(Outcome::Shutdown, left.len());
+            return;
+        }
+        for mut item in left.into_iter().rev() {
+            item.trial = None;
+            self.queue_bytes += item.bytes;
+            self.queue.push_front(item);
+        }
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
         while self.queue.len() > self.limits.queue_records.max(1)
             || (self.queue_bytes > self.limits.queue_bytes && self.queue.len() > 1)
         {
             if self.pop().is_some() {
                 self.count(Outcome::QueueFull, 1);
             }
-        }
-        if self.stopping {
-            self.drop_all();
         }
     }
 
@@ -303,7 +291,7 @@ impl Courier {
 
     /// Gives up what was not sent.
     pub fn drop_all(&mut self) {
-        self.stopping = true;
+        (self.stopping, self.over) = (true, true);
         let left = self.hand.len() + self.queue.len() + self.aside.drop_if(|_| true);
         self.count(Outcome::Shutdown, left);
         self.hand.clear();

@@ -22,7 +22,7 @@ const MAX_REASON: usize = 300;
 
 destination_section! {
     /// Kept records as documents to Elasticsearch or OpenSearch, by the bulk API. Their fields are those of the Elastic Common
-    /// Schema where it has one; see docs/logs.md. An API key is the content of a file: "ApiKey ..." for the header Authorization, in
+    /// Schema where it has one; see docs/logs.md. Read again on SIGHUP and when the file changes. An API key is the content of a file: "ApiKey ..." for the header Authorization, in
     /// header_files.
     pub struct ElasticsearchSection {
         /// Data stream, or index, that documents are created in.

@@ -24,7 +24,8 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 pub(super) const STDOUT: &str = "stdout";
 
 config_section! {
-    /// Kept records as lines of JSON, in the shape of `infertap requests --json`, for a program that collects logs. See docs/logs.md.
+    /// Kept records as lines of JSON, in the shape of `infertap requests --json`, for a program that collects logs. Read
+    /// again on SIGHUP and when the file changes. See docs/logs.md.
     pub struct JsonLinesSection {
         /// "stdout", or the absolute path of a file that they are appended to; "": nowhere. The agent's own log is on standard error.
         pub path: String = String::new(),

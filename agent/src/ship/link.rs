@@ -29,7 +29,7 @@ const SECRET_WORDS: [&str; 9] = [
 ];
 
 /// See the module. Empty paths and strings: not given.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct LinkConfig {
     /// Base URL.
     pub endpoint: String,
@@ -67,6 +67,17 @@ pub struct LinkConfig {
     pub max_age: Span,
 }
 
+impl std::fmt::Debug for LinkConfig {
+    /// Without values of headers.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinkConfig")
+            .field("endpoint", &self.endpoint)
+            .field("headers", &self.headers.keys())
+            .field("header_files", &self.header_files)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Declares the section of a destination: its own keys, and those that all have, which `link()` gives.
 #[macro_export]
 macro_rules! destination_section {
@@ -80,7 +91,8 @@ macro_rules! destination_section {
                 /// Base URL, http:// or https://, without credentials; "": nothing is sent.
                 pub endpoint: String = String::new(),
                 $($own)*
-                /// Headers of each request, as in { "X-Scope-OrgID" = "team-a" }. None with secrets: those are in header_files.
+                /// Headers of each request, as in { "X-Scope-OrgID" = "team-a" }. None with secrets: those are in header_files. Their
+                /// values are not printed or logged all the same.
                 pub headers: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new(),
                 /// Headers whose values are the content of files, as in { "X-Api-Key" = "/etc/infertap/key" }. These files and
                 /// the two below are read for each attempt, so that their content may change while the agent runs.
@@ -284,7 +296,9 @@ impl LinkConfig {
     pub fn request_headers(&self) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
-            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+            if let (Ok(name), Ok(mut value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+                // Any may be a credential, whatever its name.
+                value.set_sensitive(true);
                 headers.insert(name, value);
             }
         }

@@ -33,7 +33,8 @@ const NANOS_PER_MILLI: i64 = 1_000_000;
 
 destination_section! {
     /// Kept records as log lines to Loki. Their labels are engine, model, scene and status, under the caps of [metrics], and those
-    /// given here; what identifies one request is in structured metadata. See docs/logs.md.
+    /// given here; what identifies one request is in structured metadata. Read again on SIGHUP and when the file
+    /// changes. See docs/logs.md.
     pub struct LokiSection {
         /// Labels that all entries have. `host` is the host's name unless it is given here.
         pub labels: BTreeMap<String, String> = BTreeMap::from([("service_name".to_owned(), "infertap".to_owned())]),

@@ -3,6 +3,7 @@
 //! Owns: waking, the time limit of an attempt, telling once that a destination fails and once that it works again.
 //! Refuses: deciding (`courier`).
 
+use super::courier::Item;
 use super::{Courier, Destination, Limits, Next, Outcome, Verdict};
 use crate::clock::unix_ms;
 use crate::export::metrics::lock;
@@ -87,6 +88,17 @@ impl Outlet {
     /// No more records come.
     pub(super) fn stop(&self) {
         lock(&self.courier).stop();
+        self.wake.notify_one();
+    }
+
+    /// What is still to be sent, which is not to be sent from here any more.
+    pub(super) fn take_back(&self) -> Vec<Item> {
+        lock(&self.courier).take_back()
+    }
+
+    /// Sends what another has left first.
+    pub(super) fn take_over(&self, left: Vec<Item>) {
+        lock(&self.courier).take_over(left);
         self.wake.notify_one();
     }
 

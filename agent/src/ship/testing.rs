@@ -28,12 +28,7 @@ pub(crate) fn kept(id: &str) -> KeptRecord {
 /// A destination that has taken something.
 pub(crate) fn outlets() -> Arc<Outlets> {
     let limits = OtlpConfig::default().link().limits();
-    let outlet = Outlet::new("otlp", limits, None);
-    outlet.delivered();
-    Arc::new(Outlets {
-        list: vec![Arc::new(outlet)],
-        ..Outlets::default()
-    })
+    Arc::new(Outlets::with(Outlet::new("otlp", limits, None)))
 }
 
 /// What becomes of one record among others that are taken, when each batch with it is judged so.

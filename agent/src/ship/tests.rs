@@ -2,8 +2,11 @@
 
 use super::testing::kept;
 use super::*;
+use crate::export::metrics::lock;
+use crate::store::tables::record::KeptRecord;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const LIMITS: Limits = Limits {
     queue_records: 10,
@@ -61,7 +64,7 @@ struct Running {
 }
 
 fn running(answers: Vec<Option<Verdict>>) -> Running {
-    let mut outlets = Outlets::default();
+    let outlets = Outlets::default();
     let (encoded, got) = (Arc::default(), Arc::default());
     let fake = Fake {
         answers: Mutex::new(answers),
@@ -158,7 +161,7 @@ async fn a_batch_that_takes_long_to_encode_keeps_nobody_else_waiting() {
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
     let (proceed, may_proceed) = std::sync::mpsc::channel();
     let may_proceed = Mutex::new(may_proceed);
-    let mut outlets = Outlets::default();
+    let outlets = Outlets::default();
     let encode = move |_: &[Arc<KeptRecord>]| {
         let _ = begins.send(());
         let told = lock(&may_proceed).recv_timeout(SOON);
@@ -173,7 +176,7 @@ async fn a_batch_that_takes_long_to_encode_keeps_nobody_else_waiting() {
 
 #[tokio::test]
 async fn a_record_that_can_not_be_encoded_is_lost_alone() {
-    let mut outlets = Outlets::default();
+    let outlets = Outlets::default();
     let encode = |records: &[Arc<KeptRecord>]| {
         let spoilt = |kept: &Arc<KeptRecord>| kept.record.id.ends_with('5');
         assert!(!records.iter().any(spoilt), "as this test wants it");

@@ -1,7 +1,7 @@
 //! Kept records as logs, from real requests to servers that take what Loki and Elasticsearch take, and to a file.
 //!
 //! Owns: that what was asked arrives in all of them, once, with the numbers that the agent's API tells. Refuses: what goes wrong
-//! on the way (`tests/logs.rs`).
+//! on the way (`tests/logs`).
 
 use super::*;
 use infertap_tests::receive::{Server, elastic::Elastic, loki::Loki};

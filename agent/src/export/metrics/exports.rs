@@ -6,7 +6,7 @@ use super::catalog::{
     Definition, EXPORT_LAST_SUCCESS, EXPORT_QUEUE_BYTES, EXPORT_QUEUE_RECORDS, EXPORT_RECORDS, EXPORTS, Kind,
 };
 use super::{Metrics, MetricsError};
-use crate::ship::{Outcome, Outlets};
+use crate::ship::{Outcome, Outlets, Total};
 use prometheus::{
     IntCounterVec,
     core::{Collector, Desc},
@@ -53,28 +53,22 @@ impl Collector for ExportsCollector {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let outlets = self.outlets.list();
-        let records = outlets.iter().flat_map(|outlet| {
+        let totals = self.outlets.totals();
+        let records = totals.iter().flat_map(|total| {
             Outcome::ALL.map(|outcome| {
-                let labels = vec![outlet.name(), outcome.as_str()];
-                (labels, outlet.counted(outcome) as f64)
+                let labels = vec![total.name, outcome.as_str()];
+                (labels, total.counts[outcome as usize] as f64)
             })
         });
-        let each = |value: &dyn Fn(&crate::ship::Outlet) -> Option<f64>| -> Vec<(Vec<&str>, f64)> {
-            let of = |outlet: &Arc<crate::ship::Outlet>| Some((vec![outlet.name()], value(outlet)?));
-            outlets.iter().filter_map(of).collect()
+        let each = |value: &dyn Fn(&Total) -> Option<f64>| -> Vec<(Vec<&str>, f64)> {
+            let of = |total: &Total| Some((vec![total.name], value(total)?));
+            totals.iter().filter_map(of).collect()
         };
         let families = [
             family(EXPORT_RECORDS, records.collect()),
-            family(
-                EXPORT_QUEUE_RECORDS,
-                each(&|outlet| Some(outlet.waiting().0 as f64)),
-            ),
-            family(
-                EXPORT_QUEUE_BYTES,
-                each(&|outlet| Some(outlet.waiting().1 as f64)),
-            ),
-            family(EXPORT_LAST_SUCCESS, each(&|outlet| outlet.delivered_at())),
+            family(EXPORT_QUEUE_RECORDS, each(&|total| Some(total.waiting.0 as f64))),
+            family(EXPORT_QUEUE_BYTES, each(&|total| Some(total.waiting.1 as f64))),
+            family(EXPORT_LAST_SUCCESS, each(&|total| total.delivered_at)),
         ];
         families
             .into_iter()

@@ -63,6 +63,11 @@ impl Aside {
         self.list.remove(position)
     }
 
+    /// Takes all.
+    pub(super) fn take_all(&mut self) -> Vec<Item> {
+        self.list.drain(..).collect()
+    }
+
     /// When the next one is due.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.list.iter().filter_map(|item| Some(item.trial?.at)).min()

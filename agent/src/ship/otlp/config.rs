@@ -18,7 +18,7 @@ pub enum OtlpProtocol {
 
 destination_section! {
     /// Where traces of kept requests go: an OpenTelemetry collector, Tempo, Jaeger, or another receiver of OTLP. Which requests
-    /// are kept, [records] decides. See docs/export.md.
+    /// are kept, [records] decides. Read again on SIGHUP and when the file changes. See docs/export.md.
     pub struct OtlpConfig {
         /// "http" (protobuf in HTTP POST to endpoint + /v1/traces; port 4318 mostly) or "grpc" (port 4317 mostly).
         pub protocol: OtlpProtocol = OtlpProtocol::Http,

@@ -21,26 +21,30 @@ mod tls_tests;
 
 pub use config::{OtlpConfig, OtlpProtocol};
 
-use super::{Http, Outlets};
+use super::Http;
+use super::outlets::Planned;
 use grpc::OtlpGrpc;
 use http::OtlpHttp;
 use spans::Encoder;
 
-/// Starts sending traces, where an endpoint is given.
+/// What traces are sent with.
 ///
 /// # Errors
 /// The endpoint is no URL that can be used.
-pub(super) fn start(config: &OtlpConfig, host: &str, outlets: &mut Outlets) -> Result<(), String> {
+pub(super) fn plan(config: &OtlpConfig, host: &str) -> Result<Planned, String> {
     let link = config.link();
-    if !link.on() {
-        return Ok(());
-    }
     let encoder = Encoder::new(config, host);
     let (limits, attempt) = (link.limits(), link.attempt());
-    match config.protocol {
-        OtlpProtocol::Http => outlets.add(Http::new(OtlpHttp::new(encoder), &link)?, limits, attempt),
-        OtlpProtocol::Grpc => outlets.add(OtlpGrpc::new(encoder, link), limits, attempt),
-    };
+    Ok(match config.protocol {
+        OtlpProtocol::Http => Planned::new(Http::new(OtlpHttp::new(encoder), &link)?, limits, attempt),
+        OtlpProtocol::Grpc => Planned::new(OtlpGrpc::new(encoder, link), limits, attempt),
+    })
+}
+
+/// Starts sending traces.
+#[cfg(test)]
+fn start(config: &OtlpConfig, host: &str, outlets: &super::Outlets) -> Result<(), String> {
+    outlets.put(None, plan(config, host)?);
     Ok(())
 }
 

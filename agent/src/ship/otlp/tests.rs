@@ -5,7 +5,7 @@ use super::*;
 use crate::config::Span;
 use crate::export::metrics::lock;
 use crate::ship::testing::{Fate, fate, kept};
-use crate::ship::{Outcome, Outlet};
+use crate::ship::{Outcome, Outlet, Outlets};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ struct Running {
 }
 
 impl Running {
-    fn outlet(&self) -> &Outlet {
-        &self.outlets.list()[0]
+    fn outlet(&self) -> Arc<Outlet> {
+        self.outlets.list().remove(0)
     }
 
     fn offer(&self, ids: std::ops::RangeInclusive<u64>) {
@@ -39,7 +39,7 @@ impl Running {
 
     async fn when(&self, what: &str, condition: impl Fn(&Outlet) -> bool) {
         let end = Instant::now() + SOON;
-        while !condition(self.outlet()) {
+        while !condition(&self.outlet()) {
             assert!(
                 Instant::now() < end,
                 "{what} did not come: {:?}",
@@ -91,8 +91,8 @@ async fn running(
     let mut config = config(protocol, "http", address);
     change(&mut config);
     assert_eq!(config.invalid(), []);
-    let mut outlets = Outlets::default();
-    start(&config, "node-1", &mut outlets).expect("starts");
+    let outlets = Outlets::default();
+    start(&config, "node-1", &outlets).expect("starts");
     Running { outlets, receiver }
 }
 
@@ -218,12 +218,12 @@ async fn a_connection_on_which_nobody_answers_is_left() {
                 tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut receiver).await });
             }
         });
-        let mut outlets = Outlets::default();
+        let outlets = Outlets::default();
         let config = OtlpConfig {
             timeout: Span::seconds(1),
             ..config(protocol, "http", address)
         };
-        start(&config, "node-1", &mut outlets).expect("starts");
+        start(&config, "node-1", &outlets).expect("starts");
         let run = Running { outlets, receiver };
         run.offer(1..=3);
         run.until(Outcome::Sent, 3).await;
@@ -278,8 +278,8 @@ async fn one_that_is_not_there_yet_is_waited_for() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
         let address = free.local_addr().expect("an address");
         drop(free);
-        let mut outlets = Outlets::default();
-        start(&config(protocol, "http", address), "node-1", &mut outlets).expect("starts");
+        let outlets = Outlets::default();
+        start(&config(protocol, "http", address), "node-1", &outlets).expect("starts");
         let run = Running {
             outlets,
             receiver: Receiver::new([]),

@@ -3,8 +3,8 @@
 use super::receiver::Receiver;
 use super::*;
 use crate::config::Span;
-use crate::ship::Outcome;
 use crate::ship::testing::kept;
+use crate::ship::{Outcome, Outlets};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -90,8 +90,8 @@ fn start_with(protocol: OtlpProtocol, address: SocketAddr, change: impl FnOnce(&
     };
     change(&mut config);
     assert_eq!(config.invalid(), []);
-    let mut outlets = Outlets::default();
-    start(&config, "node-1", &mut outlets).expect("starts");
+    let outlets = Outlets::default();
+    start(&config, "node-1", &outlets).expect("starts");
     outlets
 }
 

@@ -3,6 +3,8 @@
 //! Owns: what arrives, how often, and what is counted when something goes wrong. Refuses: which records are kept, and when they
 //! are handed over (the live tests).
 
+mod reload;
+
 use infertap::config::Span;
 use infertap::export::MetricsConfig;
 use infertap::ship::{
@@ -66,7 +68,7 @@ fn send<D: Destination>(
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let mut outlets = Outlets::default();
+        let outlets = Outlets::default();
         let outlet = outlets.add(destination, link.limits(), link.attempt());
         for record in records {
             outlets.offer(record);
