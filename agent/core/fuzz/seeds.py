@@ -43,6 +43,7 @@ REQUESTS, OUTPUTS = (bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(path
 SGLANG = {(s["name"], s["encoding"]): bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(pathlib.Path("../testdata/sglang/streams.json").read_text())}
 SGLANG_BODIES = {(m["name"], m["version"], m["encoding"]): bytes.fromhex(m["body"])[:4000] for m in json.loads(pathlib.Path("../testdata/sglang/messages.json").read_text())}
 OPEN, CLOSE = step(10, 0, b""), step(13, 0, b"")
+
 def gguf_text(text):
     return struct.pack("<Q", len(text)) + text
 
@@ -120,6 +121,16 @@ SEEDS = {
         "late": struct.pack("<BBH", 10, 1, 1) + step(1, 1, chunked(EVENTS[1:]) + b"0\r\n\r\n") + step(0, 1, REQUEST) + step(1, 1, STREAM),
         "lost": OPEN + step(0, 0, REQUEST) + step(1, 0, STREAM_HEAD) + struct.pack("<BBH", 9, 0, 50) + step(1, 0, RESPONSE),
         "evict": b"".join(step(10, c, b"") + step(0, c, REQUEST) for c in range(4)) + struct.pack("<BBH", 15, 0, 60000),
+    },
+    "content": {
+        "stream": b"\x00\x20" + CHAT + b"\0A" + b"".join(EVENTS),
+        "answer": b"\x02\x20" + CHAT + b"\0A" + ANSWER,
+        "parts": b"\x82\x20" + b'{"messages":[{"role":"user","content":[{"type":"text","text":"I am a@b.com"},{"type":"image_url"}]},'
+        + b'{"role":"assistant","tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"x"}]}\0A{"error":{}}',
+        "chunk": b"\x00\x08" + b'{"choices":[{"index":0,"text":"a","delta":{"content":"b","reasoning":"c","refusal":"d","tool_calls":[{"index":1,'
+        + b'"function":{"name":"f","arguments":"{"}}],"function_call":{"name":"g","arguments":"h"}}}]}',
+        "completion": b"\x03\x20" + b'{"model":"m","prompt":["a","b",[1,2]],"suffix":"c"}\0A{"choices":[{"index":0,"text":"d"}]}',
+        "gap": b"\x00\x20" + CHAT[:20] + GAP + CHAT[20:] + b"\0A" + EVENTS[1] + GAP + EVENTS[2],
     },
 }
 
