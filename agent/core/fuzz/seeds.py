@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import re
 import struct
 import zlib
 
@@ -43,6 +44,16 @@ REQUESTS, OUTPUTS = (bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(path
 SGLANG = {(s["name"], s["encoding"]): bytes.fromhex(s[s["side"]])[:4000] for s in json.loads(pathlib.Path("../testdata/sglang/streams.json").read_text())}
 SGLANG_BODIES = {(m["name"], m["version"], m["encoding"]): bytes.fromhex(m["body"])[:4000] for m in json.loads(pathlib.Path("../testdata/sglang/messages.json").read_text())}
 OPEN, CLOSE = step(10, 0, b""), step(13, 0, b"")
+
+
+def redactions():
+    """The redactor's corpus, a seed a section, its marks taken off; without what scanners would take for real keys."""
+    text = pathlib.Path("../tests/redaction/corpus.txt").read_text()
+    text = "\n".join(line for line in text.split("\n") if "‖" not in line)
+    text = re.sub("⟦[A-Z]+ |⟧", "", text).replace("␤", "\n")
+    sections = re.split("\n(?:#.*\n)+", text)
+    return {f"corpus{at}": bytes([at * 4 % 256 | 2, 60]) + section.encode()[:700] for at, section in enumerate(sections) if section.strip("# \n")}
+
 
 def gguf_text(text):
     return struct.pack("<Q", len(text)) + text
@@ -122,6 +133,7 @@ SEEDS = {
         "lost": OPEN + step(0, 0, REQUEST) + step(1, 0, STREAM_HEAD) + struct.pack("<BBH", 9, 0, 50) + step(1, 0, RESPONSE),
         "evict": b"".join(step(10, c, b"") + step(0, c, REQUEST) for c in range(4)) + struct.pack("<BBH", 15, 0, 60000),
     },
+    "redact": redactions(),
     "content": {
         "stream": b"\x00\x20" + CHAT + b"\0A" + b"".join(EVENTS),
         "answer": b"\x02\x20" + CHAT + b"\0A" + ANSWER,
