@@ -144,6 +144,14 @@ SEEDS = {
         "completion": b"\x03\x20" + b'{"model":"m","prompt":["a","b",[1,2]],"suffix":"c"}\0A{"choices":[{"index":0,"text":"d"}]}',
         "gap": b"\x00\x20" + CHAT[:20] + GAP + CHAT[20:] + b"\0A" + EVENTS[1] + GAP + EVENTS[2],
     },
+    # A request by way of a gateway; one that is tried again; two at once; the gateway done first; a long wait.
+    "gateway": {
+        "pass": bytes([0, 0, 5, 1, 0, 0, 2, 0, 2, 3, 0, 2]),
+        "again": bytes([0, 0, 5, 1, 0, 0, 2, 0, 0, 1, 0, 0, 2, 0, 2, 3, 0, 2]),
+        "two": bytes([0, 0, 4, 0, 1, 4, 1, 0, 0, 1, 1, 0, 2, 1, 0, 2, 0, 0, 3, 0, 0, 3, 1, 0]),
+        "first": bytes([0, 0, 5, 1, 0, 0, 3, 0, 0, 2, 0, 2, 5, 0, 1, 4, 0, 1]),
+        "long": bytes([0, 0, 5, 1, 0, 0, 2, 0, 2, 6, 0, 100, 6, 0, 100, 3, 0, 2, 6, 0, 100]),
+    },
 }
 
 for target, seeds in SEEDS.items():
