@@ -128,6 +128,19 @@ impl Prometheus {
         }
     }
 
+    /// Waits until there is a series of this name, which a rule records.
+    ///
+    /// # Errors
+    /// There was none in time.
+    pub fn wait_for_series(&self, name: &str) -> Result<()> {
+        let start = Instant::now();
+        while self.query(name)?.is_empty() {
+            ensure!(start.elapsed() < DEADLINE, "no rule recorded {name}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
     /// Evaluates one instant query, now.
     ///
     /// # Errors

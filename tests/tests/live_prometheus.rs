@@ -24,7 +24,7 @@ use std::{
 
 /// Panels of what sockets alone cannot tell, of GPUs that work for an engine, and of what shows only where requests queue, as
 /// they do not for this server; their descriptions say so.
-const MAY_BE_SILENT: [&str; 10] = [
+const MAY_BE_SILENT: [&str; 19] = [
     "Capacity",
     "Cached share of input",
     "Cached and reasoning tokens",
@@ -36,14 +36,33 @@ const MAY_BE_SILENT: [&str; 10] = [
     // This server has neither a GPU nor a limit of memory, so nothing is known of its headroom.
     "Memory headroom",
     "Memory pressure",
+    // Its GPU works for nobody, it caches nothing, and its one model has a price.
+    "Price of the GPU time",
+    "Saved by cached tokens",
+    "Unpriced tokens",
+    // It is not known when a budget is used up before five minutes were watched.
+    "Time until a budget is used up",
+    // Its prompts are too short to share anything.
+    "Shareable and hit share of prompts",
+    "Prompt tokens that the cache lost",
+    "Prompt tokens behind what breaks the prefix",
+    "What a better prefix cache would save",
+    "What breaks prefixes",
 ];
 
 /// Queries of panels that are silent here though others of the same panel are not.
-const SILENT_QUERIES: [(&str, &str); 6] = [
+const SILENT_QUERIES: [(&str, &str); 12] = [
     // Cached and reasoning tokens, which this server reports none of, and what cached ones save.
     ("Tokens by model and scene", "D"),
     ("Tokens by model and scene", "E"),
     ("Money an hour by part", "B"),
+    ("Cost by scene and model", "C"),
+    ("Money a day: tokens beside GPUs", "D"),
+    // GPU time of requests, and when a budget is used up.
+    ("Cost by scene and model", "B"),
+    ("Cost by scene and model", "E"),
+    ("Money a day: tokens beside GPUs", "B"),
+    ("Budgets", "B"),
     // Rates of GPUs that count no bytes; this one counts.
     ("PCIe and NVLink", "B"),
     ("PCIe and NVLink", "C"),
@@ -58,6 +77,20 @@ model = "model-a"
 currency = "USD"
 input = 1
 output = 4
+
+[gpu_price]
+per_hour = 2.5
+
+[[budget]]
+name = "tokens"
+limit = 1_000_000
+period = "day"
+
+[[budget]]
+name = "money"
+limit = 2
+unit = "USD"
+period = "day"
 
 [[context_limit]]
 model = "model-a"

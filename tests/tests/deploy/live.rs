@@ -1,5 +1,6 @@
 //! The shipped queries on a real Prometheus that scrapes the agent's own exporter, fed with made-up observations.
 
+use crate::money;
 use infertap::export::metrics::CudaCalls;
 use infertap::export::{Exporter, MetricsConfig, ServerConfig};
 use infertap::sampler::nvml::{Gauge, GpuStatus, GpuView, NvmlState, Total};
@@ -8,7 +9,6 @@ use infertap_core::capacity::{Basis, CapacityReport, Knee};
 use infertap_core::event::EventKind;
 use infertap_core::gpu::{GpuShare, GpuState, TokenPhase, Uncharged};
 use infertap_core::ledger::{ContextLimit, LimitSource};
-use infertap_core::money::{self, Amount, Charge, ChargeKind};
 use infertap_core::observation::{
     Anomaly, EngineLoad, EngineReport, Finished, Labels, Observation, TokenDirection,
 };
@@ -80,6 +80,9 @@ async fn traffic(exporter: Arc<Exporter>) {
         for status in Status::ALL {
             exporter.apply(&request(status));
         }
+        exporter.apply(&money::charges(&labels()));
+        exporter.apply(&[money::prefix(&labels(), round)]);
+        exporter.metrics().budgets(&money::budgets());
         // One stays in flight.
         exporter.apply(&[Observation::Started(labels())]);
         exporter.metrics().event(&EventKind::EngineUp(engine()));
@@ -178,9 +181,6 @@ fn request(status: Status) -> Vec<Observation> {
             joules: 20.0,
         }),
         engine_report(),
-        charge(ChargeKind::Output, money::Basis::Tokens),
-        charge(ChargeKind::CachedInput, money::Basis::Tokens),
-        charge(ChargeKind::Output, money::Basis::Gpu),
         energy(TokenPhase::Prefill),
         energy(TokenPhase::Decode),
         Observation::Capacity(Box::new(CapacityReport {
@@ -251,20 +251,6 @@ fn pressure() -> Observation {
     }))
 }
 
-fn charge(kind: ChargeKind, basis: money::Basis) -> Observation {
-    Observation::Charge(Box::new(Charge {
-        request: None,
-        client: None,
-        labels: labels(),
-        basis,
-        currency: "USD".parse().expect("a currency"),
-        kind,
-        amount: Amount::from_pico(1_000_000),
-        tokens: 1,
-        saved: Amount::from_pico(500_000),
-    }))
-}
-
 fn energy(phase: TokenPhase) -> Observation {
     Observation::Gpu(GpuShare::Request {
         labels: labels(),
@@ -307,11 +293,7 @@ fn prometheus_answers_every_shipped_query_and_every_panel_shows_something() {
         .collect();
     assert!(empty.is_empty(), "no answer to {empty:#?}");
     // Series for the long term answer wherever the metric is exported; these are fed with nothing here.
-    let unfed = [
-        "model_scene:llm_near_context_limit:increase5m",
-        "model_scene_direction:llm_unpriced_tokens:increase5m",
-        "instance_budget_scene:llm_budget_used_ratio:max5m",
-    ];
+    let unfed = ["model_scene:llm_near_context_limit:increase5m"];
     let unanswered: Vec<_> = answers
         .iter()
         .filter(|a| a.series == 0 && a.query.origin.contains(':'))

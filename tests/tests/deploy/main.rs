@@ -6,6 +6,7 @@
 
 mod gpus;
 mod live;
+mod money;
 mod monitoring;
 mod packaging;
 mod retention;

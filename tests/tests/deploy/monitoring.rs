@@ -1,8 +1,8 @@
-//! Prometheus rules and the Grafana dashboard, as files.
+//! Prometheus rules and the Grafana dashboards, as files.
 
 use crate::read_yaml;
 use infertap_tests::deployed::{
-    Query, alerts_path, dashboard_path, dashboard_queries, panels, read_json, recording_path, repository,
+    Query, alerts_path, dashboard_paths, dashboard_queries, panels, read_json, recording_path, repository,
 };
 use infertap_tests::prometheus::promtool;
 use infertap_tests::promql::metric_names;
@@ -26,8 +26,8 @@ fn rules(file: &Value) -> Vec<&Value> {
         .collect()
 }
 
-fn dashboard() -> Value {
-    read_json(&dashboard_path()).unwrap_or_else(|e| panic!("{e:#}"))
+fn dashboards() -> [Value; 2] {
+    dashboard_paths().map(|path| read_json(&path).unwrap_or_else(|e| panic!("{e:#}")))
 }
 
 #[test]
@@ -209,7 +209,10 @@ fn every_query_reads_metrics_that_exist() {
             .filter_map(|rule| rule["record"].as_str())
             .map(str::to_owned),
     );
-    let mut queries = dashboard_queries(&dashboard()).unwrap_or_else(|e| panic!("{e:#}"));
+    let mut queries: Vec<Query> = dashboards()
+        .iter()
+        .flat_map(|dashboard| dashboard_queries(dashboard).unwrap_or_else(|e| panic!("{e:#}")))
+        .collect();
     queries.extend(shipped.into_iter().map(|rule| Query {
         origin: format!("rule {}", rule["alert"].as_str().or(rule["record"].as_str()).expect("a name")),
         expr: rule["expr"].as_str().expect("an expression").to_owned(),
@@ -234,10 +237,15 @@ fn every_query_reads_metrics_that_exist() {
 
 #[test]
 fn every_panel_has_an_id_a_place_a_unit_and_an_explanation() {
-    let dashboard = dashboard();
+    for dashboard in dashboards() {
+        panels_are_complete(&dashboard);
+    }
+}
+
+fn panels_are_complete(dashboard: &Value) {
     let mut ids = BTreeSet::new();
     let mut places = Vec::new();
-    for panel in panels(&dashboard) {
+    for panel in panels(dashboard) {
         let title = panel["title"]
             .as_str()
             .filter(|t| !t.is_empty())
@@ -286,20 +294,68 @@ fn every_panel_has_an_id_a_place_a_unit_and_an_explanation() {
     }
 }
 
-#[test]
-fn the_dashboard_has_its_four_rows_and_four_variables() {
-    let dashboard = dashboard();
-    let rows: Vec<_> = panels(&dashboard)
+/// Titles of rows, and names of variables.
+fn outline(dashboard: &Value) -> (Vec<&str>, Vec<&str>) {
+    let rows = panels(dashboard)
         .into_iter()
         .filter(|p| p["type"] == "row")
         .map(|p| p["title"].as_str().expect("a title"))
         .collect();
-    assert_eq!(rows, ["Cost", "Performance", "GPU", "Troubleshooting"]);
-    let variables: Vec<_> = dashboard["templating"]["list"]
+    let variables = dashboard["templating"]["list"]
         .as_array()
         .expect("variables")
         .iter()
         .map(|v| v["name"].as_str().expect("a name"))
         .collect();
+    (rows, variables)
+}
+
+#[test]
+fn the_dashboards_have_their_rows_and_variables() {
+    let [all, cost] = dashboards();
+    let (rows, variables) = outline(&all);
+    assert_eq!(rows, ["Cost", "Performance", "GPU", "Troubleshooting"]);
     assert_eq!(variables, ["datasource", "model", "scene", "engine"]);
+    let (rows, variables) = outline(&cost);
+    assert_eq!(
+        rows,
+        [
+            "What it cost",
+            "Budgets",
+            "Prefix cache",
+            "Growth",
+            "Days and months"
+        ]
+    );
+    assert_eq!(variables, ["datasource", "model", "scene"]);
+}
+
+#[test]
+fn no_panel_of_cost_divides_by_what_may_be_zero() {
+    let [_, cost] = dashboards();
+    for query in dashboard_queries(&cost).unwrap_or_else(|e| panic!("{e:#}")) {
+        // Halves are of two; anything else must be above 0 to answer.
+        for divisor in query.expr.split(" / ").skip(1) {
+            let divisor = divisor
+                .strip_prefix("on (model, scene) group_left () ")
+                .unwrap_or(divisor);
+            let constant = divisor.starts_with(|c: char| c.is_ascii_digit());
+            assert!(
+                constant || above_zero(divisor),
+                "{}: {}",
+                query.origin,
+                query.expr
+            );
+        }
+    }
+}
+
+/// Whether the group in brackets that a text begins with ends in `> 0`.
+fn above_zero(text: &str) -> bool {
+    let mut depth = 0;
+    let end = text.find(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth == 0
+    });
+    end.is_some_and(|end| text[..end].ends_with(" > 0"))
 }
