@@ -10,6 +10,7 @@ pub mod count;
 pub mod discover;
 pub mod doctor;
 pub mod export;
+pub mod pods;
 pub mod prefix;
 mod print;
 pub mod probe;

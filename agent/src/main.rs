@@ -110,8 +110,11 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Config {
             command: ConfigCommand::Check { file },
         } => {
-            config::check_file(&file)?;
+            let checked = config::check_file(&file)?;
             writeln!(io::stdout(), "{}: valid", file.display())?;
+            if let Some(missing) = checked.config.pods_wanted() {
+                writeln!(io::stderr(), "{}: {missing}; see docs/clients.md", file.display())?;
+            }
         }
         Command::Config {
             command: ConfigCommand::Print(settings),

@@ -6,12 +6,22 @@
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use crate::pods::Pod;
+use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
 
 /// Most networks in one list.
 pub const MAX_NETWORKS: usize = 1024;
 /// The header that proxies are taken to write unless another is named.
 pub const DEFAULT_HEADER: &str = "x-forwarded-for";
+
+/// Who sent a request, as far as that is known.
+#[derive(Debug, Clone, Default)]
+pub struct Client {
+    /// The address.
+    pub address: Option<IpAddr>,
+    /// The pod that had the address when the request came.
+    pub pod: Option<Arc<Pod>>,
+}
 
 /// Addresses with the same beginning: `10.0.0.0/8`, `2001:db8::/32`, or one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 //! Owns: the bundle, and the counting of anomalies until they are told. Refuses: state that outlives the event.
 
 use crate::{
-    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, count::Counting, diagnose::Peers, event::ConnId,
-    gateway::Gateways, gpu::Join, infer::Infer, inside::Inside, prefix::Prefix, pressure::Pressure,
-    slots::Slots, tokenize::Tokenizing,
+    Anomaly, EngineInfo, Nanos, Observation, PipelineConfig, client::Client, count::Counting,
+    diagnose::Peers, event::ConnId, gateway::Gateways, gpu::Join, infer::Infer, inside::Inside, pods::Pods,
+    prefix::Prefix, pressure::Pressure, slots::Slots, tokenize::Tokenizing,
 };
 use std::net::IpAddr;
 
@@ -53,6 +53,7 @@ pub(crate) struct Context<'a> {
     /// The other end of the connection, where that is known.
     pub(crate) peer: Option<IpAddr>,
     pub(crate) engine: Option<&'a EngineInfo>,
+    pub(crate) pods: &'a Pods,
     pub(crate) config: &'a PipelineConfig,
     pub(crate) out: &'a mut Vec<Observation>,
     pub(crate) anomalies: &'a mut Anomalies,
@@ -70,6 +71,17 @@ pub(crate) struct Context<'a> {
     pub(crate) in_flight: &'a mut usize,
     /// Set when tokens were counted that were not told yet.
     pub(crate) unflushed: bool,
+}
+
+impl Context<'_> {
+    /// Who sends a request with these headers; `None` where its head was not seen.
+    pub(crate) fn client(&self, headers: Option<&[(String, String)]>) -> Client {
+        let address = self.config.proxies.client(self.peer, headers);
+        Client {
+            pod: address.and_then(|address| self.pods.of(address)).cloned(),
+            address,
+        }
+    }
 }
 
 #[cfg(test)]

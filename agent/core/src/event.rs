@@ -8,6 +8,7 @@ mod tests;
 use crate::{
     Counted, EngineInfo, Nanos,
     gpu::{self, AllocFailure, CudaBurst, CudaMapping, GpuReading},
+    pods::PodChange,
     pressure::MemoryReading,
 };
 use infertap_abi::{
@@ -163,6 +164,8 @@ pub enum EventKind<'a> {
     AllocFailure(AllocFailure),
     /// The memory of an engine's control groups was read.
     Memory(Arc<MemoryReading>),
+    /// A pod came, changed or went.
+    Pod(&'a PodChange),
     /// An answer to [`Observation::Count`](crate::Observation::Count).
     Counted(Counted),
     /// A process of an engine made, mapped or gave back physical GPU memory. For the agent; the core ignores it.

@@ -75,7 +75,7 @@ impl Exchange {
         let mut exchange = Exchange::new(context, sequence, Some(began));
         let facts = &mut exchange.facts;
         facts.protocol = Some(protocol);
-        let client = context.config.proxies.client(context.peer, Some(&head.headers));
+        let client = context.client(Some(&head.headers));
         facts.scene = SceneFacts::of_head(&facts.scenes, head, client);
         facts.request_bytes = bytes;
         facts.trace = trace::of_headers(&head.headers, context.config.trace_header.as_deref()).map(Box::new);
@@ -107,7 +107,7 @@ impl Exchange {
         let mut exchange = Exchange::new(context, sequence, None);
         exchange.facts.request_ended = true;
         exchange.facts.request_whole = true;
-        exchange.facts.scene = SceneFacts::without_head(context.config.proxies.client(context.peer, None));
+        exchange.facts.scene = SceneFacts::without_head(context.client(None));
         exchange.mark(reason);
         exchange
     }

@@ -41,6 +41,7 @@ pub mod money;
 pub mod observation;
 mod pairing;
 pub mod pipeline;
+pub mod pods;
 pub mod prefix;
 pub mod pressure;
 pub mod protocol;

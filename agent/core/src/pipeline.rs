@@ -29,6 +29,7 @@ use crate::{
     infer::Infer,
     inside::Inside,
     lru::LruMap,
+    pods::Pods,
     prefix::Prefix,
     pressure::Pressure,
     slots::Slots,
@@ -60,6 +61,7 @@ pub struct Pipeline {
     counting: Counting,
     prefix: Prefix,
     gateways: Gateways,
+    pods: Pods,
     anomalies: Anomalies,
     in_flight: usize,
     ignored: usize,
@@ -80,6 +82,7 @@ impl Pipeline {
     pub fn new(config: PipelineConfig) -> Pipeline {
         Pipeline {
             prefix: Prefix::new(config.prefix),
+            pods: Pods::new(config.max_pods),
             config,
             connections: LruMap::new(),
             engines: Engines::default(),
@@ -177,6 +180,7 @@ impl Pipeline {
             }
             EventKind::AllocFailure(failure) => self.alloc_failed(at, &failure),
             EventKind::Memory(reading) => self.memory_read(at, &reading, out),
+            EventKind::Pod(change) => self.pods.apply(change),
             EventKind::Counted(counted) => self.counting.counted(counted, out),
             EventKind::Call(call) => self.call(&call, out),
             EventKind::Fork { parent, child } => {
@@ -266,7 +270,9 @@ impl Pipeline {
                 + self.gpu.bytes()
                 + self.counting.bytes()
                 + self.prefix.bytes()
-                + self.gateways.bytes(),
+                + self.gateways.bytes()
+                + self.pods.bytes(),
+            pods: self.pods.stats(),
         }
     }
 
@@ -371,6 +377,7 @@ impl Pipeline {
             tid: socket.tid,
             peer: connection.peer,
             engine: engine.as_deref(),
+            pods: &self.pods,
             config: &self.config,
             out,
             anomalies: &mut self.anomalies,

@@ -115,6 +115,14 @@ pub struct RequestRecord {
     pub scene: Arc<str>,
     /// Address of who sent it, without port; absent on Unix sockets, and where it was not told or a trusted proxy hides it.
     pub client: Option<IpAddr>,
+    /// Namespace of the pod that had this address when the request came; absent where no pod is known by it.
+    pub client_namespace: Option<Arc<str>>,
+    /// Name of that pod.
+    pub client_pod: Option<Arc<str>>,
+    /// Name of what that pod belongs to, as of its Deployment.
+    pub client_workload: Option<Arc<str>>,
+    /// Kind of that, as in `Deployment`.
+    pub client_workload_kind: Option<Arc<str>>,
     /// Protocol name, as in `openai_chat`.
     pub protocol: String,
     /// The response was a stream of events.

@@ -6,6 +6,7 @@ use infertap_abi::Role;
 use infertap_core::{
     Event, EventKind, Observation, Pipeline, PipelineConfig,
     client::Proxies,
+    pods::{Pod, PodChange, PodState, Workload},
     scene::{RuleText, SceneRules},
 };
 use std::sync::Arc;
@@ -271,4 +272,100 @@ fn each_request_of_a_proxy_s_connection_has_its_own_client() {
             [expected]
         );
     }
+}
+
+/// The pod at 10.0.0.1, as it is told.
+fn pod_at(name: &str, started: i64) -> PodChange {
+    PodChange::Present {
+        source: 0,
+        state: PodState {
+            pod: Pod {
+                namespace: "jobs".into(),
+                name: name.into(),
+                workload: Some(Workload {
+                    kind: "Job".into(),
+                    name: "nightly".into(),
+                }),
+                labels: vec![("team".into(), "ads".into())],
+            },
+            addresses: vec!["10.0.0.1".parse().expect("an address")],
+            started,
+            host_network: false,
+            finished: false,
+        },
+    }
+}
+
+#[test]
+fn a_request_knows_the_pod_that_asked() {
+    let pattern = ["batch-*".to_owned()];
+    let mut pipeline = with(rules(&[
+        RuleText {
+            name: Some("batch"),
+            client_pod: &pattern,
+            ..RuleText::default()
+        },
+        RuleText {
+            from: Some("client_label:team"),
+            ..RuleText::default()
+        },
+    ]));
+    let tell = |pipeline: &mut Pipeline, change: &PodChange| {
+        let kind = EventKind::Pod(change);
+        pipeline.handle(
+            Event {
+                at: 900_000_000,
+                kind,
+            },
+            &mut Vec::new(),
+        );
+    };
+    let told = |pipeline: &mut Pipeline, conn: u64, peer: &str| {
+        let mut rows = vec![request("")];
+        rows.extend(answer());
+        let socket = socket(conn, Role::Accepted, false);
+        let peer = EventKind::Peer {
+            socket,
+            address: peer.parse().expect("an address"),
+            offset: 0,
+        };
+        let mut out = Vec::new();
+        pipeline.handle(
+            Event {
+                at: 1_000_000_000,
+                kind: peer,
+            },
+            &mut out,
+        );
+        out.extend(play_on(pipeline, &mut Wire::new(socket), &rows));
+        let finished = out.iter().find_map(|o| match o {
+            Observation::Finished(finished) => Some(finished.record.clone()),
+            _ => None,
+        });
+        let record = finished.expect("a record");
+        let parts = [
+            record.client_namespace,
+            record.client_pod,
+            record.client_workload_kind,
+            record.client_workload,
+            Some(record.scene),
+        ];
+        parts
+            .map(|part| part.map_or("-".to_owned(), |part| part.to_string()))
+            .join(" ")
+    };
+    assert_eq!(
+        told(&mut pipeline, 1, "10.0.0.1"),
+        "- - - - default",
+        "nothing is known of pods"
+    );
+    tell(&mut pipeline, &pod_at("batch-7", 10));
+    assert_eq!(
+        told(&mut pipeline, 2, "10.0.0.1"),
+        "jobs batch-7 Job nightly batch"
+    );
+    assert_eq!(told(&mut pipeline, 3, "10.0.0.2"), "- - - - default");
+    tell(&mut pipeline, &pod_at("other-1", 20));
+    assert_eq!(told(&mut pipeline, 4, "10.0.0.1"), "jobs other-1 Job nightly ads");
+    assert_eq!(pipeline.stats().pods.pods, 2);
 }

@@ -47,6 +47,7 @@ use crate::content::{ContentConfig, ContentPattern, ContentScene};
 use crate::count::TokensConfig;
 use crate::discover::{DiscoverConfig, RuleConfig};
 use crate::export::{MetricsConfig, ServerConfig};
+use crate::pods::KubernetesSection;
 use crate::records::RecordsConfig;
 use crate::sampler::nvml::GpuConfig;
 use crate::ship::otlp::OtlpConfig;
@@ -78,6 +79,8 @@ pub struct Config {
     pub diagnosis: DiagnosisSection,
     /// Who sent requests.
     pub client: ClientSection,
+    /// Which pods clients are.
+    pub kubernetes: KubernetesSection,
     /// Which traces requests belong to.
     pub trace: TraceSection,
     /// What requests are for.
@@ -165,6 +168,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo::of::<GpuConfig>("gpu"),
     SectionInfo::of::<DiagnosisSection>("diagnosis"),
     SectionInfo::of::<ClientSection>("client"),
+    SectionInfo::of::<KubernetesSection>("kubernetes"),
     SectionInfo::of::<TraceSection>("trace"),
     SectionInfo::list_of::<SceneConfig>("scene", SceneConfig::EXAMPLE),
     SectionInfo::list_of::<BudgetConfig>("budget", BudgetConfig::EXAMPLE),
@@ -262,6 +266,17 @@ impl Config {
         scene::rules(&self.scene).unwrap_or_default().into()
     }
 
+    /// What is missing for a rule that asks for the client's pod; `None` where there is none or pods are asked for.
+    pub fn pods_wanted(&self) -> Option<String> {
+        let rule = self
+            .scenes()
+            .first_by_pod()
+            .filter(|_| !self.kubernetes.enabled)?;
+        Some(format!(
+            "scene[{rule}] asks for the client's pod and can't match: pods are not known without kubernetes.enabled"
+        ))
+    }
+
     /// Whose word is taken for who their client is; nobody's where it is invalid, which no loaded configuration is.
     pub fn proxies(&self) -> std::sync::Arc<infertap_core::client::Proxies> {
         self.client.proxies().unwrap_or_default().into()
@@ -299,6 +314,7 @@ impl Config {
             estimates: self.engine.estimates,
             scenes: self.scenes(),
             proxies: self.proxies(),
+            max_pods: self.kubernetes.max_pods,
             trace_header: self.trace_header(),
             pressure: self.pressure.thresholds(),
             count_wait_ns: u64::try_from(self.tokens.wait.duration().as_nanos()).unwrap_or(u64::MAX),

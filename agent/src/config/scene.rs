@@ -15,8 +15,8 @@ config_section! {
         /// Name of the scene. Either this or from.
         pub name: Option<String> = None,
         /// Name the scene after a value of the request: "header:NAME", "body:PATH", "path", "host", "api_key",
-        /// "system_prompt", "client", "engine" or "model". Where there is no such value, the next rule is tried. Distinct scenes are
-        /// capped by metrics.max_scenes.
+        /// "system_prompt", "client", "client_namespace", "client_pod", "client_workload", "client_label:NAME", "engine" or
+        /// "model". Where there is no such value, the next rule is tried. Distinct scenes are capped by metrics.max_scenes.
         pub from: Option<String> = None,
         /// Header fields, as in "x-team=search*", or a name alone: any value. Headers that carry credentials are not read.
         pub header: Vec<String> = Vec::new(),
@@ -33,6 +33,14 @@ config_section! {
         pub system_prompt: Vec<String> = Vec::new(),
         /// Networks that the client is in, as in "10.0.0.0/8" or "2001:db8::/32": see [client].
         pub client: Vec<String> = Vec::new(),
+        /// Namespaces of the client's pod. This and the next three need [kubernetes]: a pod that is not known matches nothing.
+        pub client_namespace: Vec<String> = Vec::new(),
+        /// Names of the client's pod, as in "batch-*".
+        pub client_pod: Vec<String> = Vec::new(),
+        /// Names of what the client's pod belongs to: its Deployment, StatefulSet, Job…
+        pub client_workload: Vec<String> = Vec::new(),
+        /// Labels of the client's pod, as in "app.kubernetes.io/part-of=shop*", or a name alone: any value.
+        pub client_label: Vec<String> = Vec::new(),
         /// Ids of engines, as in "vllm-8000".
         pub engine: Vec<String> = Vec::new(),
         /// Models, as served: the name that requests ask for.
@@ -56,6 +64,10 @@ impl SceneConfig {
             body: &self.body,
             system_prompt: &self.system_prompt,
             client: &self.client,
+            client_namespace: &self.client_namespace,
+            client_pod: &self.client_pod,
+            client_workload: &self.client_workload,
+            client_label: &self.client_label,
             engine: &self.engine,
             model: &self.model,
         }

@@ -134,7 +134,7 @@ fn scene_rules_are_checked_one_by_one() {
     mistakes(
         "[[scene]]\nname = \"a\"\n\n[[scene]]\nfrom = \"colour\"\n\n[[scene]]\nname = \"b\"\nheader = [\"x y=1\"]\n",
         &expect![[r#"
-            infertap.toml:4: scene: from = "colour" is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, api_key, system_prompt, client, engine or model
+            infertap.toml:4: scene: from = "colour" is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, api_key, system_prompt, client, client_namespace, client_pod, client_workload, client_label:NAME, engine or model
             infertap.toml:7: scene: "x y" is no name of a header: write as in header = ["x-team=search*"]"#]],
     );
     mistakes(

@@ -60,6 +60,7 @@ pub(super) fn validate(config: &Config) -> Vec<Invalid> {
         config.gpu.invalid(),
         config.diagnosis.invalid(),
         config.client.proxies().err().unwrap_or_default(),
+        config.kubernetes.invalid(),
         config.trace.header().err().unwrap_or_default(),
         super::scene::rules(&config.scene).err().unwrap_or_default(),
         crate::budget::budgets(&config.budget).err().unwrap_or_default(),

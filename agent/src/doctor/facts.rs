@@ -51,6 +51,8 @@ pub struct Facts {
     pub listen: Result<String, String>,
     /// Destinations of records: where they are reached, or why not.
     pub destinations: Vec<(&'static str, Result<String, String>)>,
+    /// The Kubernetes API server; `None` where nobody wants to know pods.
+    pub kubernetes: Option<super::KubernetesFacts>,
     /// The store; `None` where nothing is to be kept.
     pub store: Option<StoreFacts>,
     /// Engines that run now.
@@ -137,6 +139,7 @@ impl Facts {
         }
         facts.gpu = live::gpu(&config.gpu);
         facts.store = StoreFacts::gather(config);
+        facts.kubernetes = super::KubernetesFacts::gather(config);
         facts.listen = live::try_listen(config.server.listen);
         facts.destinations = crate::ship::links(config)
             .into_iter()
@@ -201,6 +204,7 @@ impl Facts {
             stalls: psi::read(&proc.join("pressure/memory")).is_some(),
             listen: Ok(String::new()),
             destinations: Vec::new(),
+            kubernetes: None,
             engines: Vec::new(),
             discovery_problems: Vec::new(),
         }

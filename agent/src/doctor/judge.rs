@@ -42,6 +42,7 @@ pub fn judge(facts: &Facts, socket_probe: SocketProbe) -> Vec<Check> {
     ]
     .into_iter()
     .chain(judge_gpu::judge(facts))
+    .chain(super::kubernetes::judge(facts.kubernetes.as_ref()))
     .chain(destinations(facts))
     .collect()
 }

@@ -39,6 +39,7 @@ pub(in crate::doctor) fn sound() -> Facts {
         without_cgroup: Vec::new(),
         stalls: true,
         listen: Ok("127.0.0.1:9464".to_owned()),
+        kubernetes: None,
         destinations: vec![("otlp", Ok("collector port 4318 can be connected to".to_owned()))],
         store: None,
         engines: vec!["vllm-8000".to_owned()],

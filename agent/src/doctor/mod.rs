@@ -6,11 +6,13 @@
 mod facts;
 mod judge;
 mod judge_gpu;
+mod kubernetes;
 mod live;
 mod store;
 
 pub use facts::{BpfFailure, CudaFacts, Facts, GpuDevice, GpuFacts, Nvml, Tracefs};
 pub use judge::judge;
+pub use kubernetes::KubernetesFacts;
 pub use store::StoreFacts;
 
 use crate::config::{Config, SocketProbe};

@@ -18,6 +18,7 @@ pub use metrics::{Metrics, MetricsConfig};
 pub use recent::{Filter, Recent, RecentRequest};
 
 use crate::budget::Keeper;
+use crate::pods::PodsStatus;
 use crate::records::{Found, Records};
 use crate::sampler::nvml::{GpuView, NvmlState};
 use crate::usage::SharedLedger;
@@ -90,6 +91,7 @@ pub struct Exporter {
     recent: Recent,
     history: History,
     budgets: Keeper,
+    pods: Arc<PodsStatus>,
     usage: SharedLedger,
     records: Records,
     engines: Mutex<BTreeMap<Arc<str>, EngineStatus>>,
@@ -124,6 +126,7 @@ impl Exporter {
             recent: Recent::new(server.recent_requests),
             history: History::new(usize::try_from(server.history_memory.get()).unwrap_or(usize::MAX)),
             budgets: Keeper::default(),
+            pods: Arc::default(),
             usage,
             records: Records::default(),
             engines: Mutex::default(),
@@ -312,6 +315,11 @@ impl Exporter {
     /// What is used of budgets.
     pub fn budgets(&self) -> &Keeper {
         &self.budgets
+    }
+
+    /// How asking for pods is doing.
+    pub fn pods(&self) -> &Arc<PodsStatus> {
+        &self.pods
     }
 
     /// Who used how much, when.

@@ -76,7 +76,7 @@ fn page(kept: &KeptRecord) -> String {
         format!("response  {}", optional_text(&record.response_id)),
     ];
     lines.extend(kept.gateway.as_ref().map(gateway));
-    lines.extend(record.client.map(|client| format!("client    {client}")));
+    lines.extend(client(record));
     lines.push(format!("kept as   {}", name(&kept.rules.join(", "))));
     if !record.incomplete.is_empty() {
         lines.push(format!("incomplete: {}", name(&record.incomplete.join(", "))));
@@ -251,6 +251,17 @@ fn diagnosis(kept: &KeptRecord) -> Option<String> {
         .collect();
     if !by.is_empty() {
         line += &format!("\nstood still for: {}", by.join(", "));
+    }
+    Some(line)
+}
+
+fn client(record: &RequestRecord) -> Option<String> {
+    let mut line = format!("client    {}", record.client?);
+    if let (Some(namespace), Some(pod)) = (&record.client_namespace, &record.client_pod) {
+        line += &format!("  pod {}/{}", name(namespace), name(pod));
+    }
+    if let (Some(kind), Some(workload)) = (&record.client_workload_kind, &record.client_workload) {
+        line += &format!(" of {} {}", name(kind), name(workload));
     }
     Some(line)
 }

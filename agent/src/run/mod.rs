@@ -12,6 +12,7 @@
 //! ```
 
 mod log;
+mod pods;
 mod reload;
 mod store;
 mod tap;
@@ -76,6 +77,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
         tracing::info!("serving http://{address}/metrics");
         let commands = session.handle.commands.clone();
         let to = Arc::clone(&outlets);
+        let pods = pods::start(config, &exporter, &commands);
         let reloader = Reloader::new(
             reload,
             hangup,
@@ -83,6 +85,7 @@ pub fn run(config: &Config, reload: Reload) -> anyhow::Result<()> {
             Arc::clone(&exporter),
             commands,
             to,
+            pods,
         );
         let mut ended = session.ended;
         let failed = tokio::select! {

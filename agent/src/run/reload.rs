@@ -6,6 +6,7 @@
 use super::tap::Command;
 use crate::config::{Config, Problems};
 use crate::export::{Exporter, Note};
+use crate::pods::PodWatch;
 use crate::ship::Outlets;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub(super) struct Reloader {
     exporter: Arc<Exporter>,
     commands: Sender<Command>,
     outlets: Arc<Outlets>,
+    pods: Option<PodWatch>,
 }
 
 impl Reloader {
@@ -65,6 +67,7 @@ impl Reloader {
         exporter: Arc<Exporter>,
         commands: Sender<Command>,
         outlets: Arc<Outlets>,
+        pods: Option<PodWatch>,
     ) -> Reloader {
         let read = stamp(reload.file.as_ref());
         Reloader {
@@ -76,6 +79,7 @@ impl Reloader {
             exporter,
             commands,
             outlets,
+            pods,
         }
     }
 
@@ -119,6 +123,9 @@ impl Reloader {
                     // Compiles patterns: not for the tap thread, on which the ring would overflow meanwhile.
                     records.configure_content(&config.content, metrics);
                 });
+                if let Some(pods) = &self.pods {
+                    pods.want_labels(config.scenes().pod_labels());
+                }
                 records.configure(&config.records);
                 if !self.outlets.is_empty() {
                     metrics.records_begin();

@@ -7,6 +7,7 @@ mod calls;
 mod counts;
 mod cuda;
 mod gpu;
+mod pods;
 mod watched;
 
 pub(super) use gpu::GpuOutput;
@@ -50,6 +51,8 @@ pub(super) enum Command {
     Gpu(Box<crate::sampler::nvml::GpuUpdate>),
     /// An engine's context limit was looked for.
     ContextLimit(Arc<str>, Option<infertap_core::ledger::ContextLimit>),
+    /// Pods came, changed or went.
+    Pods(crate::pods::PodBatch),
     /// The memory of engines was read.
     Memory(Nanos, Vec<MemoryReading>),
     /// The watch thread panicked: nothing new would be found any more.
@@ -174,6 +177,7 @@ impl Tap {
                     }
                     Ok(Command::Gpu(update)) => self.gpus(*update),
                     Ok(Command::ContextLimit(id, limit)) => self.exporter.context_limit(&id, limit),
+                    Ok(Command::Pods(batch)) => self.pods_changed(&batch),
                     Ok(Command::Memory(at, readings)) => self.memory_read(at, readings),
                     Ok(Command::Blind) => {
                         let _ = end.send("the discovery thread panicked".to_owned());

@@ -11,13 +11,13 @@ const LONGEST_ASKED: Duration = Duration::from_mins(10);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     failures: u32,
     random: u64,
 }
 
 impl Backoff {
-    pub(super) fn new(seed: u64) -> Backoff {
+    pub(crate) fn new(seed: u64) -> Backoff {
         Backoff {
             failures: 0,
             random: seed,
@@ -26,7 +26,7 @@ impl Backoff {
 
     /// The next delay: 1 s, 2 s, 4 s… up to a minute, each up to half shorter by chance, and not shorter than the
     /// destination asked for.
-    pub(super) fn next(&mut self, asked: Option<Duration>) -> Duration {
+    pub(crate) fn next(&mut self, asked: Option<Duration>) -> Duration {
         let full = FIRST.saturating_mul(1 << self.failures.min(6)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         let delay = full.mul_f64(1.0 - self.chance() / 2.0);
@@ -38,7 +38,7 @@ impl Backoff {
         delay.max(asked.unwrap_or_default())
     }
 
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 

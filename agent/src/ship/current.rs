@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Current<T> {
+pub(crate) struct Current<T> {
     link: Arc<LinkConfig>,
     reader: Arc<tokio::sync::Mutex<()>>,
     made: Arc<Mutex<Option<(Stamp, T)>>>,
 }
 
 impl<T: Clone + Send + 'static> Current<T> {
-    pub(super) fn new(link: Arc<LinkConfig>) -> Current<T> {
+    pub(crate) fn new(link: Arc<LinkConfig>) -> Current<T> {
         Current {
             link,
             reader: Arc::default(),
@@ -30,7 +30,7 @@ impl<T: Clone + Send + 'static> Current<T> {
     ///
     /// # Errors
     /// A file can't be used.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         make: impl FnOnce(&LinkConfig) -> Result<T, String> + Send + 'static,
     ) -> Result<(T, HeaderMap), String> {
@@ -58,7 +58,7 @@ impl<T: Clone + Send + 'static> Current<T> {
     }
 
     /// The next attempt has a new one, with connections of its own.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *lock(&self.made) = None;
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Version of the template; to be raised with every change of it.
-pub(super) const TEMPLATE_VERSION: u64 = 1;
+pub(super) const TEMPLATE_VERSION: u64 = 2;
 /// Fields that an index may have. Nothing that is not in the template becomes one, so this holds whatever records bring.
 const MAX_FIELDS: u64 = 200;
 /// Longest keyword that is indexed, characters; four bytes each is below what Lucene takes.
@@ -144,6 +144,10 @@ pub(super) fn template(index: &str, data_stream: bool) -> Value {
                 "parent_span_id",
                 "trace_source",
                 "omitted",
+                "client_namespace",
+                "client_pod",
+                "client_workload",
+                "client_workload_kind",
             ],
         ),
         of(

@@ -219,7 +219,11 @@ impl<D: HttpDestination> Destination for Http<D> {
     }
 }
 
-fn client(link: &LinkConfig, endpoint: &Url) -> Result<Client, String> {
+/// A client for this destination. May block.
+///
+/// # Errors
+/// A certificate or key can't be used.
+pub(crate) fn client(link: &LinkConfig, endpoint: &Url) -> Result<Client, String> {
     let mut builder = Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

@@ -334,7 +334,7 @@ pub(super) fn given(path: &Path) -> Option<&Path> {
 }
 
 /// A base URL. What is told of a wrong one does not have it: it may hold a password.
-pub(super) fn endpoint(text: &str) -> Result<Url, String> {
+pub(crate) fn endpoint(text: &str) -> Result<Url, String> {
     let url = Url::parse(text)
         .map_err(|error| format!("it is no URL ({error}): write one as in https://collector:4318"))?;
     if !url.username().is_empty() || url.password().is_some() {

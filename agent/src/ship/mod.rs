@@ -29,12 +29,16 @@ mod section;
 mod tls;
 
 pub use answer::HttpAnswer;
+pub(crate) use backoff::Backoff;
 pub use courier::{Courier, Limits, Next, Outcome};
+pub(crate) use current::Current;
 pub use destination::{Destination, Fault, Verdict};
 pub use elastic::{Elasticsearch, ElasticsearchSection};
+pub(crate) use http::client as http_client;
 pub use http::{Http, HttpDestination, HttpRequest, Prepared};
 pub use json_lines::{JsonLines, JsonLinesSection};
 pub use link::LinkConfig;
+pub(crate) use link::endpoint as parse_endpoint;
 pub use loki::{Loki, LokiSection};
 pub use outlet::Outlet;
 pub use outlets::{Outlets, Total};

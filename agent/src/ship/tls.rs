@@ -16,7 +16,7 @@ use std::time::SystemTime;
 pub(super) const FILE_LIMIT: u64 = 4 << 20;
 
 /// What tells one state of the files from another.
-pub(super) type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
+pub(crate) type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 
 /// The files as they are now. May block.
 pub(super) fn stamp(config: &LinkConfig) -> Stamp {

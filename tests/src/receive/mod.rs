@@ -4,6 +4,7 @@
 //! server would not take must not pass here.
 
 pub mod elastic;
+pub mod kubernetes;
 pub mod loki;
 
 use anyhow::{Context as _, Result, bail};

@@ -9,6 +9,7 @@ mod live;
 mod money;
 mod monitoring;
 mod packaging;
+mod pods;
 mod retention;
 
 use serde_json::Value;

@@ -49,7 +49,7 @@ pub(crate) fn strings(value: &Value) -> Vec<String> {
         .collect()
 }
 
-fn daemonset() -> Value {
+pub(crate) fn daemonset() -> Value {
     document("deploy/kubernetes/base/daemonset.yaml")
 }
 

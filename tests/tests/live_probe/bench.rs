@@ -267,6 +267,7 @@ fn note(
         | EventKind::CudaBurst(_)
         | EventKind::AllocFailure(_)
         | EventKind::Memory(_)
+        | EventKind::Pod(_)
         | EventKind::CudaMapping(_) => {}
     }
 }

@@ -28,7 +28,7 @@ client = ["127.0.1.0/24"]
 "#;
 
 /// Connects to `address` from `source`.
-fn from(source: IpAddr, address: &Address) -> Connection {
+pub(super) fn from(source: IpAddr, address: &Address) -> Connection {
     let to = SocketAddr::new(
         match source {
             IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
@@ -54,7 +54,7 @@ fn from(source: IpAddr, address: &Address) -> Connection {
     Connection::over(stream.into(), &Address::Tcp(to)).unwrap()
 }
 
-fn ip(text: &str) -> IpAddr {
+pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 

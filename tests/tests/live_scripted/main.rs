@@ -12,6 +12,7 @@ mod disk;
 mod lifetime;
 mod logs;
 mod money;
+mod pods;
 mod records;
 mod traces;
 mod trouble;

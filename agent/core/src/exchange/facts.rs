@@ -395,7 +395,13 @@ impl Facts {
 
     pub(super) fn flush(&mut self, out: &mut Vec<Observation>) {
         if let Some(labels) = &self.labels {
-            count::tell_growth(self.id, labels, self.scene.client(), &mut self.tokens, out);
+            count::tell_growth(
+                self.id,
+                labels,
+                self.scene.client().address,
+                &mut self.tokens,
+                out,
+            );
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     tokens::Tokens,
     trace,
 };
+use std::sync::Arc;
 
 /// T1 to T3: the engine's, where it told them and they keep their order with those of the socket; else T1 as inferred.
 struct Points {
@@ -134,6 +135,9 @@ impl Facts {
             Some(trace) => (trace.id.into(), trace.source, trace.parent.map(String::from)),
             None => (trace::derived_id(self.id), TraceSource::Derived, None),
         };
+        let client = self.scene.client();
+        let pod = client.pod.as_deref();
+        let workload = pod.and_then(|pod| pod.workload.as_ref());
         let record = RequestRecord {
             id: identity::hex_id(self.id),
             trace_id,
@@ -142,7 +146,11 @@ impl Facts {
             response_id: self.response.id,
             engine: labels.engine.clone(),
             model: labels.model.clone(),
-            client: self.scene.client(),
+            client: client.address,
+            client_namespace: pod.map(|pod| Arc::clone(&pod.namespace)),
+            client_pod: pod.map(|pod| Arc::clone(&pod.name)),
+            client_workload: workload.map(|workload| Arc::clone(&workload.name)),
+            client_workload_kind: workload.map(|workload| Arc::clone(&workload.kind)),
             scene: labels.scene.clone(),
             protocol: self.protocol.map_or("unknown", |p| p.name()).to_owned(),
             streamed: self.streamed,

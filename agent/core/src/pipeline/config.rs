@@ -8,6 +8,7 @@ use crate::{
     capacity::DEFAULT_HALF_LIFE_NS,
     client::Proxies,
     content::{ContentRules, HeardLimits},
+    pods::{DEFAULT_MAX_PODS, PodStats},
 };
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub struct PipelineConfig {
     pub scenes: Arc<SceneRules>,
     /// Whose word is taken for who their client is.
     pub proxies: Arc<Proxies>,
+    /// Pods that are known at once by their addresses; further ones are refused, and counted.
+    pub max_pods: usize,
     /// Lower-case name of the header that comes before all others in naming a request's trace.
     pub trace_header: Option<Box<str>>,
     /// When an engine is short of memory.
@@ -73,6 +76,7 @@ impl Default for PipelineConfig {
             estimates: true,
             scenes: Arc::default(),
             proxies: Arc::default(),
+            max_pods: DEFAULT_MAX_PODS,
             trace_header: None,
             pressure: PressureConfig::default(),
             count: false,
@@ -123,4 +127,6 @@ pub struct PipelineStats {
     pub in_flight: usize,
     /// Bytes of state, by estimate.
     pub state_bytes: usize,
+    /// Pods.
+    pub pods: PodStats,
 }

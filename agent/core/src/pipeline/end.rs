@@ -39,6 +39,7 @@ impl Pipeline {
                 tid: 0,
                 peer,
                 engine: engine.as_deref(),
+                pods: &self.pods,
                 config: &self.config,
                 out,
                 anomalies: &mut self.anomalies,

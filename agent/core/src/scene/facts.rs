@@ -5,13 +5,15 @@
 
 use super::{Field, PROMPT_CHARS, SceneRules, hex, prompt_fingerprint};
 use crate::{
+    client::Client,
+    pods::Pod,
     protocol::{clean_name, path_of},
     wire::{
         http1::RequestHead,
         json_scan::{JsonScan, Scalar},
     },
 };
-use std::{borrow::Cow, net::IpAddr};
+use std::borrow::Cow;
 
 /// Where the first message of a request tells who speaks, and what is said; then prompts that stand apart.
 const PROMPT_PATHS: [&str; 6] = [
@@ -40,7 +42,7 @@ pub struct SceneFacts {
     path: Option<Box<str>>,
     host: Option<Box<str>>,
     api_key: Option<[u8; 32]>,
-    client: Option<IpAddr>,
+    client: Client,
     body: Body,
     scan: Option<Box<JsonScan>>,
 }
@@ -58,16 +60,16 @@ struct Body {
 }
 
 impl SceneFacts {
-    /// Of a request whose head was not seen, and that `client` sent, where that is known.
-    pub fn without_head(client: Option<IpAddr>) -> SceneFacts {
+    /// Of a request whose head was not seen, and that `client` sent, as far as that is known.
+    pub fn without_head(client: Client) -> SceneFacts {
         SceneFacts {
             client,
             ..SceneFacts::default()
         }
     }
 
-    /// Of a request whose head is complete, and that `client` sent, where that is known.
-    pub fn of_head(rules: &SceneRules, head: &RequestHead, client: Option<IpAddr>) -> SceneFacts {
+    /// Of a request whose head is complete, and that `client` sent, as far as that is known.
+    pub fn of_head(rules: &SceneRules, head: &RequestHead, client: Client) -> SceneFacts {
         let api_key = head.api_key;
         if rules.is_empty() {
             return SceneFacts {
@@ -128,9 +130,9 @@ impl SceneFacts {
         self.api_key.as_ref()
     }
 
-    /// Who sent it, where that is known.
-    pub fn client(&self) -> Option<IpAddr> {
-        self.client
+    /// Who sent it, as far as that is known.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Heap bytes, about.
@@ -157,6 +159,8 @@ impl SceneFacts {
         let at = |list: &'a [Option<Box<str>>], index: Option<usize>| {
             index.and_then(|index| list.get(index)?.as_deref()).map(Cow::from)
         };
+        let pod = self.client.pod.as_deref();
+        let of_pod = |part: fn(&Pod) -> &str| now(pod.map(|pod| part(pod).into()));
         match field {
             Field::Header(name) => now(at(
                 &self.headers,
@@ -165,7 +169,11 @@ impl SceneFacts {
             Field::Path => now(self.path.as_deref().map(Cow::from)),
             Field::Host => now(self.host.as_deref().map(Cow::from)),
             Field::ApiKey => now(self.api_key.map(|key| hex(&key).into())),
-            Field::Client => now(self.client.map(|client| client.to_string().into())),
+            Field::Client => now(self.client.address.map(|client| client.to_string().into())),
+            Field::ClientNamespace => of_pod(|pod| &pod.namespace),
+            Field::ClientPod => of_pod(|pod| &pod.name),
+            Field::ClientWorkload => now(pod.and_then(|pod| Some((*pod.workload.as_ref()?.name).into()))),
+            Field::ClientLabel(name) => now(pod.and_then(|pod| pod.label(name)).map(Cow::from)),
             Field::Engine => now(engine.map(Cow::from)),
             Field::Model => later(model.map(Cow::from)),
             Field::Body(path) => later(at(

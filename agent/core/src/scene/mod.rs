@@ -6,6 +6,8 @@
 
 mod facts;
 mod glob;
+#[cfg(test)]
+mod pods_tests;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,8 @@ pub const DEFAULT_SCENE: &str = "default";
 pub const MAX_RULES: usize = 256;
 /// Most different paths of request bodies in all rules together.
 pub const MAX_BODY_PATHS: usize = 48;
+/// Most different labels of pods in all rules together.
+pub const MAX_POD_LABELS: usize = 16;
 /// Characters at the beginning of a system prompt that make its fingerprint.
 pub const PROMPT_CHARS: usize = 256;
 /// Hexadecimal digits of a fingerprint that a rule must give, and that a scene named after one has.
@@ -65,6 +69,10 @@ pub struct SceneRules {
     /// Paths of the body that they ask for.
     body: Vec<String>,
     prompt: bool,
+    /// Names of the labels of pods that they ask for.
+    labels: Vec<String>,
+    /// The first that asks for the client's pod.
+    pods: Option<usize>,
 }
 
 /// Why rules were refused: which one (from 0), and what would be right.
@@ -111,6 +119,20 @@ impl SceneRules {
                         out.body.push(path.to_string());
                     }
                     Field::SystemPrompt => out.prompt = true,
+                    Field::ClientNamespace | Field::ClientPod | Field::ClientWorkload => {
+                        out.pods.get_or_insert(index);
+                    }
+                    Field::ClientLabel(name) => {
+                        out.pods.get_or_insert(index);
+                        if !out.labels.iter().any(|known| **known == **name) {
+                            if out.labels.len() == MAX_POD_LABELS {
+                                return refuse(format!(
+                                    "the rules ask for more than {MAX_POD_LABELS} different labels of pods"
+                                ));
+                            }
+                            out.labels.push(name.to_string());
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -122,6 +144,16 @@ impl SceneRules {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.rules.len()
+    }
+
+    /// Names of the labels of clients' pods that they ask for.
+    pub fn pod_labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    /// Index of the first that asks for anything of the client's pod.
+    pub fn first_by_pod(&self) -> Option<usize> {
+        self.pods
     }
 
     /// There is none: every request is of the default scene.

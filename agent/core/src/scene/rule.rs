@@ -26,6 +26,14 @@ pub enum Field {
     SystemPrompt,
     /// Address of who sent it.
     Client,
+    /// Namespace of the pod that sent it.
+    ClientNamespace,
+    /// Name of that pod.
+    ClientPod,
+    /// Name of what that pod belongs to.
+    ClientWorkload,
+    /// A label of that pod, by name.
+    ClientLabel(Box<str>),
     /// Id of the engine that serves it.
     Engine,
     /// Model that serves it.
@@ -43,7 +51,7 @@ impl Field {
         }
     }
 
-    /// Of `header:NAME`, `body:PATH`, `path`, `host`, `api_key`, `system_prompt`, `client`, `engine` or `model`.
+    /// Of `header:NAME`, `body:PATH`, `client_label:NAME`, or the name of a field without one.
     fn parse(text: &str) -> Result<Field, String> {
         Ok(match text.split_once(':').unwrap_or((text, "")) {
             ("header", name) => Field::Header(header_name(name)?),
@@ -53,12 +61,17 @@ impl Field {
             ("api_key", "") => Field::ApiKey,
             ("system_prompt", "") => Field::SystemPrompt,
             ("client", "") => Field::Client,
+            ("client_namespace", "") => Field::ClientNamespace,
+            ("client_pod", "") => Field::ClientPod,
+            ("client_workload", "") => Field::ClientWorkload,
+            ("client_label", name) => Field::ClientLabel(label_name(name)?),
             ("engine", "") => Field::Engine,
             ("model", "") => Field::Model,
             _ => {
                 return Err(format!(
                     "from = {text:?} is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, \
-                     api_key, system_prompt, client, engine or model"
+                     api_key, system_prompt, client, client_namespace, client_pod, client_workload, client_label:NAME, \
+                     engine or model"
                 ));
             }
         })
@@ -117,6 +130,14 @@ pub struct RuleText<'a> {
     pub system_prompt: &'a [String],
     /// Networks that the client is in: addresses, or addresses and lengths.
     pub client: &'a [String],
+    /// Patterns of the namespace of the client's pod.
+    pub client_namespace: &'a [String],
+    /// Patterns of that pod's name.
+    pub client_pod: &'a [String],
+    /// Patterns of the name of what that pod belongs to.
+    pub client_workload: &'a [String],
+    /// Labels of that pod: `name=pattern`, or a name alone.
+    pub client_label: &'a [String],
     /// Patterns of engine ids.
     pub engine: &'a [String],
     /// Patterns of models.
@@ -161,7 +182,17 @@ impl RuleText<'_> {
             let (path, pattern) = pair(text);
             ask(Field::Body(body_path(path)?), checked("body", pattern)?);
         }
+        for text in self.client_label {
+            let (name, pattern) = pair(text);
+            ask(
+                Field::ClientLabel(label_name(name)?),
+                checked("client_label", pattern)?,
+            );
+        }
         for (key, field, patterns) in [
+            ("client_namespace", Field::ClientNamespace, self.client_namespace),
+            ("client_pod", Field::ClientPod, self.client_pod),
+            ("client_workload", Field::ClientWorkload, self.client_workload),
             ("path", Field::Path, self.path),
             ("engine", Field::Engine, self.engine),
             ("model", Field::Model, self.model),
@@ -253,6 +284,26 @@ pub fn header_name(name: &str) -> Result<Box<str>, String> {
         ));
     }
     Ok(lower.into())
+}
+
+/// The name of a label of a pod: a name, or a domain, a slash and a name.
+fn label_name(text: &str) -> Result<Box<str>, String> {
+    let name = text.trim();
+    let (domain, rest) = name
+        .split_once('/')
+        .map_or((None, name), |(domain, rest)| (Some(domain), rest));
+    let sound = |part: &str, most: usize, more: &[u8]| {
+        (1..=most).contains(&part.len())
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || more.contains(&b))
+    };
+    if !sound(rest, 63, b"-_.") || !domain.is_none_or(|domain| sound(domain, 253, b"-.")) {
+        return Err(format!(
+            "{text:?} is no name of a pod's label: write as in client_label = [\"app.kubernetes.io/name=search*\"]"
+        ));
+    }
+    Ok(name.into())
 }
 
 fn body_path(path: &str) -> Result<Box<str>, String> {

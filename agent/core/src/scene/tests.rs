@@ -3,6 +3,8 @@
 //! Owns: cases and properties of the rules. Refuses: when a request is told as started.
 
 use super::*;
+use crate::client::Client;
+use crate::pods::{Pod, Workload};
 use crate::wire::http1::{Decoder, Head, HttpEvent, RequestHead};
 use proptest::prelude::*;
 
@@ -18,6 +20,25 @@ fn head(headers: &[(&str, &str)]) -> RequestHead {
     }
 }
 
+/// 203.0.113.9, a pod of a Deployment.
+fn client() -> Client {
+    Client {
+        address: "203.0.113.9".parse().ok(),
+        pod: Some(Arc::new(Pod {
+            namespace: "shop".into(),
+            name: "search-api-6d4cf56db6-x2v9k".into(),
+            workload: Some(Workload {
+                kind: "Deployment".into(),
+                name: "search-api".into(),
+            }),
+            labels: vec![
+                ("app.kubernetes.io/name".into(), "search".into()),
+                ("canary".into(), "".into()),
+            ],
+        })),
+    }
+}
+
 fn list(items: &[&str]) -> Vec<String> {
     items.iter().map(|&item| item.to_owned()).collect()
 }
@@ -30,7 +51,7 @@ fn by_one(text: RuleText<'_>, body: &str) -> String {
     };
     let rules = SceneRules::new(vec![rule.rule().unwrap()]).unwrap();
     let head = head(&[("host", "LLM.example.com:8000"), ("x-team", "search")]);
-    let mut facts = SceneFacts::of_head(&rules, &head, "203.0.113.9".parse().ok());
+    let mut facts = SceneFacts::of_head(&rules, &head, client());
     facts.feed(body.as_bytes());
     rules
         .scene(&facts, Some("llama-3-8b"), Some("vllm-8000"), true)
@@ -73,6 +94,16 @@ fn every_field_can_be_asked_for() {
         ("client", "203.0.113.9", "", true),
         ("client", "203.0.113.8", "", false),
         ("client", "2001:db8::/32", "", false),
+        ("client_namespace", "shop", "", true),
+        ("client_namespace", "shop-*", "", false),
+        ("client_pod", "search-api-*", "", true),
+        ("client_pod", "search-api", "", false),
+        ("client_workload", "search-api", "", true),
+        ("client_workload", "Deployment*", "", false),
+        ("client_label", "app.kubernetes.io/name=sea*", "", true),
+        ("client_label", "app.kubernetes.io/name=shop", "", false),
+        ("client_label", "canary", "", true),
+        ("client_label", "team", "", false),
         ("engine", "vllm-*", "", true),
         ("model", "llama-3-*", "", true),
         ("model", "llama-3", "", false),
@@ -87,6 +118,10 @@ fn every_field_can_be_asked_for() {
             "body" => &mut text.body,
             "system_prompt" => &mut text.system_prompt,
             "client" => &mut text.client,
+            "client_namespace" => &mut text.client_namespace,
+            "client_pod" => &mut text.client_pod,
+            "client_workload" => &mut text.client_workload,
+            "client_label" => &mut text.client_label,
             "engine" => &mut text.engine,
             _ => &mut text.model,
         };
@@ -111,6 +146,12 @@ fn a_scene_may_be_named_after_a_value() {
         ("api_key", &key),
         ("system_prompt", &prompt),
         ("client", "203.0.113.9"),
+        ("client_namespace", "shop"),
+        ("client_pod", "search-api-6d4cf56db6-x2v9k"),
+        ("client_workload", "search-api"),
+        ("client_label:app.kubernetes.io/name", "search"),
+        ("client_label:canary", DEFAULT_SCENE),
+        ("client_label:team", DEFAULT_SCENE),
         ("engine", "vllm-8000"),
         ("model", "llama-3-8b"),
     ] {
@@ -190,12 +231,18 @@ fn mistakes_are_named() {
             ..named
         }));
     }
+    for label in ["a/b/c=1", "team search", "=x", "team="] {
+        all.push(texts(RuleText {
+            client_label: &one(label),
+            ..named
+        }));
+    }
     assert!(all.iter().all(|message| !message.contains("sk-my-secret")));
     expect_test::expect![[r#"
         it names no scene: give name, or from
         it has both name and from: give one of them
         name = " s" is no name for a scene: write 1 to 128 bytes without control characters or spaces around them
-        from = "colour" is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, api_key, system_prompt, client, engine or model
+        from = "colour" is nothing that a scene can be named after: write header:NAME, body:PATH, path, host, api_key, system_prompt, client, client_namespace, client_pod, client_workload, client_label:NAME, engine or model
         the header authorization carries a credential, which is never read: match its fingerprint with api_key
         "x team" is no name of a header: write as in header = ["x-team=search*"]
         "" is no name of a header: write as in header = ["x-team=search*"]
@@ -207,7 +254,11 @@ fn mistakes_are_named() {
         api_key has a value that is no fingerprint: write "sha256:" and 12 to 64 lower-case hexadecimal digits, as `infertap config hash` prints them
         api_key has a value that is no fingerprint: write "sha256:" and 12 to 64 lower-case hexadecimal digits, as `infertap config hash` prints them
         client: "10.1.0.0/8" has bits set past its length: write 10.0.0.0/8
-        client: "proxy.example.com" is no network: write an address, or an address and a length, as in "10.0.0.0/8" or "2001:db8::/32""#]]
+        client: "proxy.example.com" is no network: write an address, or an address and a length, as in "10.0.0.0/8" or "2001:db8::/32"
+        "a/b/c" is no name of a pod's label: write as in client_label = ["app.kubernetes.io/name=search*"]
+        "team search" is no name of a pod's label: write as in client_label = ["app.kubernetes.io/name=search*"]
+        "" is no name of a pod's label: write as in client_label = ["app.kubernetes.io/name=search*"]
+        client_label has an empty pattern: write * for any value"#]]
     .assert_eq(&all.join("\n"));
 
     let rule = || named.rule().unwrap();
@@ -221,6 +272,13 @@ fn mistakes_are_named() {
     };
     let refused = SceneRules::new(vec![greedy.rule().unwrap()]).unwrap_err();
     assert!(refused.reason.contains("more than 48"), "{refused}");
+    let labels: Vec<String> = (0..=MAX_POD_LABELS).map(|n| format!("l{n}")).collect();
+    let greedy = RuleText {
+        client_label: &labels,
+        ..named
+    };
+    let refused = SceneRules::new(vec![greedy.rule().unwrap()]).unwrap_err();
+    assert!(refused.reason.contains("more than 16"), "{refused}");
 }
 
 #[test]
@@ -310,7 +368,7 @@ proptest! {
             }
         }).unwrap_or_else(|| DEFAULT_SCENE.to_owned());
 
-        let mut facts = SceneFacts::of_head(&rules, &head, "203.0.113.9".parse().ok());
+        let mut facts = SceneFacts::of_head(&rules, &head, client());
         let mut early = rules.scene(&facts, None, None, false);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (body.len() + 1)).chain([0, body.len()]).collect();
         cuts.sort_unstable();

@@ -84,6 +84,7 @@ mod exports;
 mod gateway;
 mod gpu;
 mod gpu_join;
+mod kubernetes;
 mod prefix;
 mod records;
 mod store;
@@ -97,6 +98,7 @@ pub(super) use exports::*;
 pub(super) use gateway::*;
 pub(super) use gpu::*;
 pub(super) use gpu_join::*;
+pub(super) use kubernetes::*;
 pub(super) use prefix::*;
 pub(super) use records::*;
 pub(super) use store::*;
@@ -117,6 +119,7 @@ pub static CATALOG: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
         records::RECORDS,
         gateway::GATEWAYS,
         exports::EXPORTS,
+        kubernetes::KUBERNETES,
         content::CONTENT,
     ]
     .concat()

@@ -5,7 +5,7 @@
 use infertap_core::EventKind;
 
 /// Kinds of events, in the order of [`kind_index`].
-pub(super) const EVENT_KINDS: [&str; 21] = [
+pub(super) const EVENT_KINDS: [&str; 22] = [
     "open",
     "data",
     "eof",
@@ -27,6 +27,7 @@ pub(super) const EVENT_KINDS: [&str; 21] = [
     "cuda_mapping",
     "counted",
     "peer",
+    "pod",
 ];
 
 pub(super) const fn kind_index(kind: &EventKind<'_>) -> usize {
@@ -52,5 +53,6 @@ pub(super) const fn kind_index(kind: &EventKind<'_>) -> usize {
         EventKind::CudaMapping(_) => 18,
         EventKind::Counted(_) => 19,
         EventKind::Peer { .. } => 20,
+        EventKind::Pod(_) => 21,
     }
 }

@@ -26,15 +26,6 @@ impl Metrics {
     /// # Errors
     /// Destinations were named before.
     pub fn exports(&self, outlets: Arc<Outlets>) -> Result<(), MetricsError> {
-        let desc = |definition: &&Definition| {
-            let labels = definition.labels.iter().map(|&label| label.to_owned());
-            Desc::new(
-                definition.name.to_owned(),
-                definition.help.to_owned(),
-                labels.collect(),
-                HashMap::new(),
-            )
-        };
         let descs = EXPORTS.iter().map(desc).collect::<Result<_, _>>()?;
         self.registry
             .register(Box::new(ExportsCollector { outlets, descs }))?;
@@ -77,7 +68,19 @@ impl Collector for ExportsCollector {
     }
 }
 
-fn family(definition: &Definition, values: Vec<(Vec<&str>, f64)>) -> proto::MetricFamily {
+/// What the registry is told of a metric.
+pub(super) fn desc(definition: &&Definition) -> prometheus::Result<Desc> {
+    let labels = definition.labels.iter().map(|&label| label.to_owned());
+    Desc::new(
+        definition.name.to_owned(),
+        definition.help.to_owned(),
+        labels.collect(),
+        HashMap::new(),
+    )
+}
+
+/// A family of counters or gauges with these labels and values.
+pub(super) fn family(definition: &Definition, values: Vec<(Vec<&str>, f64)>) -> proto::MetricFamily {
     let metric = |(labels, value): (Vec<&str>, f64)| {
         let pair = |(name, value): (&&str, &str)| {
             let mut pair = proto::LabelPair::default();

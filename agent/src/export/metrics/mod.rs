@@ -22,6 +22,7 @@ mod gpu;
 mod gpu_join;
 mod histogram;
 mod inside;
+mod kubernetes;
 mod labels;
 mod openmetrics;
 mod prefix;

@@ -80,6 +80,17 @@ pub(super) fn of_request(kept: &KeptRecord) -> Attributes {
     if let Some(client) = record.client {
         out.text("client.address", client.to_string());
     }
+    // The conventions' own k8s.* would say where the server runs.
+    for (key, value) in [
+        ("infertap.client.k8s.namespace.name", &record.client_namespace),
+        ("infertap.client.k8s.pod.name", &record.client_pod),
+        ("infertap.client.k8s.workload.name", &record.client_workload),
+        ("infertap.client.k8s.workload.kind", &record.client_workload_kind),
+    ] {
+        if let Some(value) = value {
+            out.text(key, &**value);
+        }
+    }
     if failed(kept) {
         let code = record.http_status.filter(|code| *code >= 500);
         out.text(

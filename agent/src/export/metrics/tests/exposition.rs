@@ -52,6 +52,9 @@ fn the_catalog_is_what_is_registered() {
     let store = crate::store::StoreStatus::new(file.path(), true);
     exercised.store(Arc::new(store)).expect("the first one");
     exercised
+        .kubernetes(crate::pods::testing_status())
+        .expect("named once");
+    exercised
         .exports(crate::ship::testing::outlets())
         .expect("the first ones");
     let registered: BTreeMap<_, _> = exercised.gather().iter().map(of_family).collect();

@@ -22,6 +22,11 @@ fn whole() -> KeptRecord {
     record.parent_span_id = Some("b7ad6b7169203331".to_owned());
     record.response_id = Some("chatcmpl-1".to_owned());
     record.engine = "vllm-8000".into();
+    record.client = Some([192, 0, 2, 7].into());
+    record.client_namespace = Some("shop".into());
+    record.client_pod = Some("api-6d4cf56db6-x2v9k".into());
+    record.client_workload = Some("api".into());
+    record.client_workload_kind = Some("Deployment".into());
     record.t0_ns = Some(SECOND);
     record.t1_ns = Some(2 * SECOND);
     record.t2_ns = Some(4 * SECOND);
@@ -95,6 +100,11 @@ fn a_request_is_a_server_span_with_its_phases_below() {
         gen_ai.usage.output_tokens=6
         gen_ai.usage.cache_read.input_tokens=16
         http.response.status_code=200
+        client.address="192.0.2.7"
+        infertap.client.k8s.namespace.name="shop"
+        infertap.client.k8s.pod.name="api-6d4cf56db6-x2v9k"
+        infertap.client.k8s.workload.name="api"
+        infertap.client.k8s.workload.kind="Deployment"
         infertap.status="ok"
         infertap.engine="vllm-8000"
         infertap.scene="s"
