@@ -5,41 +5,91 @@
 use crate::sh;
 use anyhow::{Context, Result};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Builds the agent (release profile) and returns its executable.
 pub(crate) fn agent() -> Result<PathBuf> {
     binary("infertap", "infertap", &["--release"])
 }
 
-/// Builds the agent as the tests run it, in cargo's development profile, and returns its executable: that has its
-/// assertions, and shares every dependency with the tests, where a release build takes longer than most tests.
-pub(crate) fn tested_agent() -> Result<PathBuf> {
-    binary("infertap", "infertap", &[])
+/// What every build of tests asks cargo for: with another choice of packages or features, and so another set of features for
+/// each dependency, cargo would compile most of them, the core and the agent once more.
+pub(crate) const TESTED: [&str; 3] = ["--workspace", "--features", "infertap-tests/live"];
+
+/// What tests that load BPF programs run.
+pub(crate) struct Live {
+    /// The agent, in cargo's development profile: that has its assertions, and shares every dependency with the tests.
+    pub(crate) agent: PathBuf,
+    /// The scripted server.
+    pub(crate) server: PathBuf,
+    /// Test executables, by name.
+    pub(crate) tests: Vec<(String, PathBuf)>,
+}
+
+/// Builds what tests that load BPF programs run, of the tests those whose names fit `tests`, a pattern as cargo has them.
+pub(crate) fn live(tests: &str) -> Result<Live> {
+    let targets = ["--bin", "infertap", "--bin", "scripted-server", "--test", tests];
+    let artifacts = artifacts(&[&["build"][..], &TESTED, &targets].concat())?;
+    let binary = |name| find_binary(&artifacts, name);
+    Ok(Live {
+        agent: binary("infertap")?,
+        server: binary("scripted-server")?,
+        tests: find_tests(&artifacts),
+    })
+}
+
+/// A test executable, and the folder of its package.
+pub(crate) struct HostTest {
+    /// Name of the library, program or file that it tests.
+    pub(crate) name: String,
+    pub(crate) executable: PathBuf,
+    pub(crate) folder: PathBuf,
+}
+
+/// Builds all tests, and gives those that need neither root nor anything else of the machine: those that need no feature.
+pub(crate) fn all_tests() -> Result<Vec<HostTest>> {
+    let artifacts = artifacts(&[&["test", "--no-run"][..], &TESTED].concat())?;
+    let needs_none = |target: &Value| target["required-features"].as_array().is_none_or(Vec::is_empty);
+    let tests = artifacts
+        .iter()
+        .filter(|message| message["profile"]["test"] == true && needs_none(&message["target"]));
+    Ok(tests
+        .filter_map(|message| {
+            Some(HostTest {
+                name: message["target"]["name"].as_str()?.to_owned(),
+                executable: executable(Some(message))?,
+                folder: Path::new(message["manifest_path"].as_str()?).parent()?.to_owned(),
+            })
+        })
+        .collect())
 }
 
 /// Builds one executable of a package.
 pub(crate) fn binary(package: &str, name: &str, more: &[&str]) -> Result<PathBuf> {
     let artifacts = artifacts(&[&["build", "--package", package, "--bin", name][..], more].concat())?;
-    let of_bin =
-        |message: &&Value| message["target"]["name"] == name && message["target"]["kind"][0] == "bin";
+    find_binary(&artifacts, name)
+}
+
+fn find_binary(artifacts: &[Value], name: &str) -> Result<PathBuf> {
+    let of_bin = |message: &&Value| {
+        message["target"]["name"] == name
+            && message["target"]["kind"][0] == "bin"
+            && message["profile"]["test"] == false
+    };
     executable(artifacts.iter().find(of_bin)).with_context(|| format!("cargo built no {name}"))
 }
 
-/// Builds the test executables that the arguments choose: name and path of each.
-pub(crate) fn tests(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>> {
-    let artifacts = artifacts(&[&["test", "--no-run"][..], arguments].concat())?;
-    let tests = artifacts
+fn find_tests(artifacts: &[Value]) -> Vec<(String, PathBuf)> {
+    artifacts
         .iter()
-        .filter(|message| message["profile"]["test"] == true);
-    Ok(tests
+        .filter(|message| message["profile"]["test"] == true)
         .filter_map(|message| {
             Some((
                 message["target"]["name"].as_str()?.to_owned(),
                 executable(Some(message))?,
             ))
         })
-        .collect())
+        .collect()
 }
 
 fn executable(message: Option<&Value>) -> Option<PathBuf> {

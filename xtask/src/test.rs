@@ -4,7 +4,7 @@
 //! for is named as such.
 
 use crate::{build, fuzz, privilege, sh, times::Times};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use infertap_tests::engines::{self, Kind};
 use std::{
     path::Path,
@@ -55,14 +55,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut results: Vec<(Layer, Duration, Result<()>)> = Vec::new();
     // Made while the first layer's tests run, which wait for other things than processors.
     let mut fuzz_targets = None;
+    let target = build::target_folder()?;
+    let mut fetched = Fetched::begin(args.engine, &target, chosen);
     for layer in ALL.into_iter().filter(chosen) {
         eprintln!("\n== layer {layer:?} ==");
         let start = Instant::now();
         let result = match layer {
             Layer::Host => host(chosen(&Layer::Fuzz).then_some(&mut fuzz_targets), &mut times),
             Layer::Fuzz => fuzz(fuzz_targets.take(), args, &mut times),
-            Layer::Live => live(args, &mut times),
-            Layer::Kernel => kernel(&mut times),
+            Layer::Live => live(args, &target, fetched.engine.take(), &mut times),
+            Layer::Kernel => kernel(&target, fetched.kernel.take(), &mut times),
         };
         if let Err(error) = &result {
             eprintln!("layer {layer:?}: {error:#}");
@@ -91,24 +93,74 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// What later layers need from the network, fetched while the first ones keep the processors busy.
+#[derive(Default)]
+struct Fetched {
+    engine: Option<Fetching>,
+    kernel: Option<Fetching>,
+}
+
+type Fetching = thread::JoinHandle<Result<()>>;
+
+impl Fetched {
+    fn begin(engine: Kind, target: &Path, chosen: impl Fn(&Layer) -> bool) -> Fetched {
+        let mut fetched = Fetched::default();
+        if chosen(&Layer::Live) {
+            let target = target.to_owned();
+            let install = move || engines::install(engine, &engines::folder(&target)?);
+            fetched.engine = Some(thread::spawn(install));
+        }
+        if chosen(&Layer::Kernel) {
+            let folder = infertap_tests::kernel::folder(target);
+            fetched.kernel = Some(thread::spawn(move || {
+                infertap_tests::kernel::image(&folder).map(drop)
+            }));
+        }
+        fetched
+    }
+}
+
+/// Waits for what is fetched.
+fn wait(fetching: Option<Fetching>) -> Result<()> {
+    fetching.map_or(Ok(()), |thread| {
+        thread
+            .join()
+            .unwrap_or_else(|_| bail!("the thread that fetches it panicked"))
+    })
+}
+
 type FuzzTargets = Result<Vec<fuzz::Target>>;
 
 /// The tests of layers 1, 2, 4 and 5; and meanwhile the fuzz targets are built, where they are asked for.
 fn host(fuzz_targets: Option<&mut Option<FuzzTargets>>, times: &mut Times) -> Result<()> {
-    let tests = || {
-        let mut command = sh::cargo();
-        command.args(["test", "--workspace", "--no-fail-fast"]);
-        command
-    };
-    times.of("building the host tests", || sh::run(tests().arg("--no-run")))?;
+    let tests = times.of("building the tests", build::all_tests)?;
+    ensure!(!tests.is_empty(), "cargo built no tests");
     thread::scope(|scope| {
         let building = fuzz_targets.map(|targets| (targets, scope.spawn(fuzz::build)));
-        let result = times.of("the host tests", || sh::run(&mut tests()));
+        let mut failed = Vec::new();
+        for test in &tests {
+            let mut command = Command::new(&test.executable);
+            // As `cargo test` does: snapshots are found by it.
+            command
+                .current_dir(&test.folder)
+                .env("CARGO_MANIFEST_DIR", &test.folder);
+            let folder = test.folder.strip_prefix(sh::root()).unwrap_or(&test.folder);
+            let name = format!("{} of {}", test.name, folder.display());
+            if let Err(error) = times.of(&name, || sh::run(&mut command)) {
+                failed.push(format!("{name}: {error:#}"));
+            }
+        }
+        let mut documentation = sh::cargo();
+        documentation.arg("test").args(build::TESTED).arg("--doc");
+        if let Err(error) = times.of("the documentation's tests", || sh::run(&mut documentation)) {
+            failed.push(format!("documentation: {error:#}"));
+        }
         if let Some((targets, building)) = building {
             let built = times.of("waiting for the fuzz targets' build", || building.join());
             *targets = Some(built.unwrap_or_else(|_| bail!("the build of the fuzz targets panicked")));
         }
-        result
+        ensure!(failed.is_empty(), "{}", failed.join("; "));
+        Ok(())
     })
 }
 
@@ -121,24 +173,11 @@ fn fuzz(targets: Option<FuzzTargets>, args: &Args, times: &mut Times) -> Result<
 }
 
 /// Runs every live test executable as root, one test at a time: they share the machine's cores and its kernel.
-fn live(args: &Args, times: &mut Times) -> Result<()> {
+fn live(args: &Args, target: &Path, engine: Option<Fetching>, times: &mut Times) -> Result<()> {
     let through = privilege::words("the live tests")?;
-    let target = build::target_folder()?;
-    let engines = engines::folder(&target)?;
-    times.of("installing the engine", || {
-        engines::install(args.engine, &engines)
-    })?;
-    let (agent, tests) = times.of("building the agent and the live tests", || {
-        let tests = [
-            "--package",
-            "infertap-tests",
-            "--features",
-            "live",
-            "--test",
-            "live_*",
-        ];
-        anyhow::Ok((build::tested_agent()?, build::tests(&tests)?))
-    })?;
+    let build::Live { agent, tests, .. } =
+        times.of("building the agent and the live tests", || build::live("live_*"))?;
+    times.of("waiting for the engine", || wait(engine))?;
     let engine = format!("{:?}", args.engine).to_lowercase();
     let mut failed = Vec::new();
     for (name, executable) in tests {
@@ -151,7 +190,7 @@ fn live(args: &Args, times: &mut Times) -> Result<()> {
             .args(&words[1..])
             .args(["--test-threads=1", "--nocapture"])
             .args(&args.filter);
-        let pairs: [(&str, &Path); 2] = [("INFERTAP_BIN", &agent), ("INFERTAP_TEST_TARGET", &target)];
+        let pairs: [(&str, &Path); 2] = [("INFERTAP_BIN", &agent), ("INFERTAP_TEST_TARGET", target)];
         command
             .current_dir(sh::root().join("tests"))
             .env("INFERTAP_TEST_ENGINE", &engine)
@@ -167,28 +206,15 @@ fn live(args: &Args, times: &mut Times) -> Result<()> {
     }
 }
 
-fn kernel(times: &mut Times) -> Result<()> {
-    let target = build::target_folder()?;
-    let (agent, server, tests) = times.of("building for the other kernel", || {
-        let tests = [
-            "--package",
-            "infertap-tests",
-            "--features",
-            "live",
-            "--test",
-            "kernel",
-        ];
-        anyhow::Ok((
-            build::tested_agent()?,
-            build::binary("infertap-tests", "scripted-server", &["--features", "live"])?,
-            build::tests(&tests)?,
-        ))
-    })?;
+fn kernel(target: &Path, image: Option<Fetching>, times: &mut Times) -> Result<()> {
+    let build::Live { agent, server, tests } =
+        times.of("building for the other kernel", || build::live("kernel"))?;
+    times.of("waiting for the other kernel", || wait(image))?;
     let (_, executable) = tests.first().context("cargo built no kernel test")?;
-    let pairs = [
+    let pairs: [(&str, &Path); 3] = [
         ("INFERTAP_BIN", &agent),
         ("INFERTAP_SCRIPTED_SERVER", &server),
-        ("INFERTAP_TEST_TARGET", &target),
+        ("INFERTAP_TEST_TARGET", target),
     ];
     sh::run(
         Command::new(executable)

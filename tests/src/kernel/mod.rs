@@ -33,6 +33,11 @@ pub struct Programs {
     pub server: PathBuf,
 }
 
+/// Where the kernel and its machine's files are, in the folder that cargo builds into.
+pub fn folder(target: &Path) -> PathBuf {
+    target.join("kernel")
+}
+
 /// The kernel image, fetched and unpacked into `folder` where it is not there yet.
 pub fn image(folder: &Path) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("INFERTAP_KERNEL") {
