@@ -3,7 +3,14 @@
 //! Owns: its command line and its API as a user sees them. Refuses: the agent's own types: what it prints is checked
 //! from outside.
 
-use crate::{child::Child, engines::free_port, exposition::Exposition, http, scripted::Address};
+use crate::{
+    child::Child,
+    engines::free_port,
+    exposition::Exposition,
+    gpu::{Gpus, SCRIPT_VARIABLE},
+    http,
+    scripted::Address,
+};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
@@ -98,6 +105,9 @@ pub struct Start {
     pub log: PathBuf,
     /// Words to put before the command, to get root.
     pub through: Vec<String>,
+    /// Whoever drops it does not wait until the kernel has closed its probes, one after the other, which takes seconds. For
+    /// tests, the next of which may begin meanwhile; a measurement must not.
+    pub leave: bool,
 }
 
 impl Start {
@@ -112,6 +122,7 @@ impl Start {
             port: 0,
             log: folder.join("agent.log"),
             through: Vec::new(),
+            leave: true,
         })
     }
 }
@@ -122,12 +133,29 @@ pub struct Agent {
     /// Its API.
     pub address: Address,
     child: Child,
+    leave: bool,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if self.leave {
+            self.child.leave();
+        }
+    }
 }
 
 impl Agent {
     /// Starts it and waits until `/readyz` agrees.
     pub fn start(start: &Start) -> Result<Agent> {
         Agent::start_with(start, &[])
+    }
+
+    /// As [`Agent::start`], with the stand-in driver in the place of the host's: it reads these GPUs.
+    pub fn start_on(gpus: &Gpus, start: &Start) -> Result<Agent> {
+        let mut start = start.clone();
+        let library = format!("gpu.nvml_library={}", gpus.nvml().display());
+        start.arguments.extend(["--set".to_owned(), library]);
+        Agent::start_with(&start, &[(SCRIPT_VARIABLE, gpus.path().to_owned())])
     }
 
     /// As [`Agent::start`], with these variables in its environment.
@@ -153,7 +181,12 @@ impl Agent {
         child.wait_ready(Duration::from_secs(20), || {
             http::get(&address, "/readyz").is_ok_and(|r| r.status == 200)
         })?;
-        Ok(Agent { address, child })
+        let leave = start.leave;
+        Ok(Agent {
+            address,
+            child,
+            leave,
+        })
     }
 
     /// Its process.

@@ -1,8 +1,9 @@
 //! Child processes that never outlive whoever started them.
 //!
 //! Owns: spawning into a process group of their own, the log file, ending the whole group on drop, on panic, and when this
-//! process exits with children that were never dropped (statics of tests); the kernel ends the child itself when this process
-//! is killed. Refuses: restarting.
+//! process ends, in whatever way, with children that were not dropped (`groups`). Refuses: restarting.
+
+mod groups;
 
 use anyhow::{Context, Result, bail};
 use std::{
@@ -25,6 +26,8 @@ pub struct Child {
     /// How it ended; its id is free for others from then on.
     status: Option<ExitStatus>,
     grace: Duration,
+    /// It has come to its end, and is not waited for.
+    left: bool,
     /// It runs as root while this process may not: signals go through `sudo kill`, which passes them on.
     pub privileged: bool,
 }
@@ -58,15 +61,17 @@ impl Child {
         }
         let what = format!("can't start {name}: {}", command.get_program().display());
         let process = on_lasting_thread(move || command.spawn()).context(what)?;
-        groups::note(process.id());
-        Ok(Child {
+        let child = Child {
             name: name.to_owned(),
             log: log.to_path_buf(),
             process,
             status: None,
             grace: Duration::from_secs(10),
+            left: false,
             privileged: false,
-        })
+        };
+        groups::note(child.pid())?;
+        Ok(child)
     }
 
     /// Its process id.
@@ -158,6 +163,33 @@ impl Child {
         self.kill()
     }
 
+    /// As [`Child::stop`], but waits only until nothing of the program runs any more, and not for the kernel to close what
+    /// it had open. How it ended is not known then.
+    pub fn leave(&mut self) {
+        self.signal(libc::SIGTERM);
+        let start = Instant::now();
+        while start.elapsed() < self.grace && self.ended().is_none() {
+            if self.is_exiting() {
+                self.left = true;
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.kill();
+    }
+
+    /// Whether the kernel has begun to take the process apart.
+    fn is_exiting(&self) -> bool {
+        /// `PF_EXITING` of the kernel's `sched.h`.
+        const EXITING: u64 = 0x4;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        // The name may hold anything, so fields are counted from its closing parenthesis: flags are the seventh.
+        let flags = stat
+            .rsplit_once(')')
+            .and_then(|(_, fields)| fields.split_whitespace().nth(6)?.parse::<u64>().ok());
+        flags.is_some_and(|flags| flags & EXITING != 0)
+    }
+
     /// Ends it at once, as `kill -9` does, and waits.
     pub fn kill(&mut self) -> Option<ExitStatus> {
         if self.ended().is_none() {
@@ -195,44 +227,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// The groups of children that have not ended. A static is never dropped: an engine that is one would leave its workers
-/// behind, of which the parent-death signal reaches none.
-mod groups {
-    use std::{
-        collections::BTreeSet,
-        sync::{Mutex, Once, PoisonError},
-    };
-
-    static GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-    static AT_EXIT: Once = Once::new();
-
-    pub(super) fn note(group: u32) {
-        AT_EXIT.call_once(|| {
-            // SAFETY: the function may be called at any exit of this process: it needs nothing that ends before.
-            unsafe { libc::atexit(end_all) };
-        });
-        with(|groups| groups.insert(group));
-    }
-
-    pub(super) fn forget(group: u32) {
-        with(|groups| groups.remove(&group));
-    }
-
-    fn with(change: impl FnOnce(&mut BTreeSet<u32>) -> bool) {
-        change(&mut GROUPS.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    extern "C" fn end_all() {
-        // A thread that holds the lock, and never gives it back, must not keep the process from ending.
-        if let Ok(groups) = GROUPS.try_lock() {
-            for group in groups.iter() {
-                // SAFETY: kill has no memory effects; the leader is not reaped yet, so the group's id is not reused.
-                unsafe { libc::kill(-(*group as i32), libc::SIGKILL) };
-            }
+        if !self.left {
+            self.stop();
         }
     }
 }
@@ -294,13 +290,15 @@ mod tests {
         panic!("the grandchild lives on");
     }
 
-    /// Names the log for the process that exits.
-    const EXITS: &str = "INFERTAP_TEST_CHILD_EXITS";
+    /// Names the log for the process that ends with a child.
+    const ENDS: &str = "INFERTAP_TEST_CHILD_ENDS";
+    /// Set where that process is killed, and does not exit.
+    const KILLED: &str = "INFERTAP_TEST_CHILD_KILLED";
 
     /// The life of that process: nothing, in the run of tests that starts it.
     #[test]
-    fn exits_with_a_child_that_is_never_dropped() {
-        let Some(log) = std::env::var_os(EXITS) else {
+    fn ends_with_a_child_that_is_never_dropped() {
+        let Some(log) = std::env::var_os(ENDS) else {
             return;
         };
         let log = Path::new(&log);
@@ -313,25 +311,47 @@ mod tests {
             })
             .unwrap();
         std::mem::forget(child);
+        if std::env::var_os(KILLED).is_some() {
+            // SAFETY: it ends this process, and nothing comes after it.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
     }
 
     #[test]
-    fn an_exit_ends_the_groups_of_children_that_were_never_dropped() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
-        let status = Command::new(std::env::current_exe().unwrap())
-            .args(["exits_with_a_child_that_is_never_dropped", "--test-threads=1"])
-            .env(EXITS, &log)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success());
-        let grandchild: u32 = fs::read_to_string(&log).unwrap().trim().parse().unwrap();
-        let start = Instant::now();
-        while alive(grandchild) {
-            assert!(start.elapsed() < Duration::from_secs(10), "it lives on");
-            thread::sleep(Duration::from_millis(10));
+    fn the_groups_of_children_that_were_never_dropped_end_with_the_process_however_that_ends() {
+        for killed in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let log = folder.path().join("log");
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command
+                .args(["ends_with_a_child_that_is_never_dropped", "--test-threads=1"])
+                .env(ENDS, &log)
+                .stdout(Stdio::null());
+            if killed {
+                command.env(KILLED, "");
+            }
+            let status = command.status().unwrap();
+            assert_eq!(status.success(), !killed);
+            let grandchild: u32 = fs::read_to_string(&log).unwrap().trim().parse().unwrap();
+            let start = Instant::now();
+            while alive(grandchild) {
+                assert!(start.elapsed() < Duration::from_secs(10), "it lives on");
+                thread::sleep(Duration::from_millis(10));
+            }
         }
+    }
+
+    #[test]
+    fn a_child_that_is_left_runs_no_more() {
+        let (mut child, folder) = shell("trap 'echo last; exit' TERM; echo $$; while :; do sleep 0.01; done");
+        let log = folder.path().join("log");
+        let logged = || fs::read_to_string(&log).unwrap_or_default();
+        child
+            .wait_ready(Duration::from_secs(10), || !logged().is_empty())
+            .unwrap();
+        child.leave();
+        assert!(child.ended().is_some() || child.is_exiting());
+        assert!(logged().ends_with("last\n"), "{}", logged());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use infertap_tests::{
     agent::{Agent, BINARY_VARIABLE, Start},
     deployed::evaluate,
-    gpu::{Gpu, Gpus, SCRIPT_VARIABLE, Script},
+    gpu::{Gpu, Gpus, Script},
     load::{Load, Plan},
     prometheus::Prometheus,
     scripted::{Address, ServerProcess},
@@ -133,11 +133,10 @@ fn prometheus_gets_an_answer_to_every_shipped_query() {
         ..Script::default()
     };
     let gpus = Gpus::start(folder.path(), script).unwrap();
-    let library = format!("gpu.nvml_library={}", gpus.nvml().display());
     let config = config.to_str().unwrap();
-    let arguments = ["--pid", &pid, "--config", config, "--set", &library];
+    let arguments = ["--pid", &pid, "--config", config];
     let start = Start::for_test(folder.path(), &arguments).unwrap();
-    let agent = Agent::start_with(&start, &[(SCRIPT_VARIABLE, gpus.path().to_owned())]).unwrap();
+    let agent = Agent::start_on(&gpus, &start).unwrap();
     let Address::Tcp(target) = agent.address else {
         panic!("the agent listens on TCP");
     };

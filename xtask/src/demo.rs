@@ -70,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         port,
         log: logs.join("agent.log"),
         through: options.through.clone(),
+        leave: false,
     })?;
     agent.wait_watching(engine.pid(), Duration::from_secs(20))?;
     println!(

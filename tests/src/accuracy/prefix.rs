@@ -152,6 +152,7 @@ pub fn prefix(options: &Options) -> Result<Vec<String>> {
         port: 0,
         log: options.logs.join("agent-prefix.log"),
         through: Vec::new(),
+        leave: false,
     })?;
     let id = agent.wait_serving(engine.pid(), Duration::from_secs(20))?;
     let began = clock::monotonic_ns();

@@ -66,6 +66,7 @@ impl Watch {
             port: 0,
             log: options.logs.join(format!("agent-{name}.log")),
             through: Vec::new(),
+            leave: false,
         })?;
         let id = agent.wait_serving(engine.pid(), Duration::from_secs(20))?;
         let before = agent.metrics()?;

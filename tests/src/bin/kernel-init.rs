@@ -125,6 +125,7 @@ fn observe_memory() -> Result<()> {
         port: 0,
         log: folder.join("agent.log"),
         through: Vec::new(),
+        leave: false,
     };
     let agent = Agent::start(&start)?;
     let engine = agent.wait_serving(server.pid(), Duration::from_secs(30))?;
@@ -202,6 +203,7 @@ fn observe_in(mode: &str) -> Result<()> {
         port: 0,
         log: folder.join("agent.log"),
         through: Vec::new(),
+        leave: false,
     };
     let agent = Agent::start(&start)?;
     agent.wait_serving(server.pid(), Duration::from_secs(30))?;

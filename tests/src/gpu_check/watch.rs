@@ -38,6 +38,7 @@ impl Watch {
             port: 0,
             log: options.logs.join("agent.log"),
             through: Vec::new(),
+            leave: false,
         };
         let agent = Agent::start_with(&start, environment)?;
         let engine = agent.wait_watching(program.pid(), PATIENCE)?;

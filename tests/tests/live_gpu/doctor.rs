@@ -2,7 +2,7 @@
 
 use super::*;
 use infertap_tests::agent::BINARY_VARIABLE;
-use infertap_tests::gpu::{Code, Failure, FailureTime};
+use infertap_tests::gpu::{Code, Failure, FailureTime, SCRIPT_VARIABLE};
 use std::process::Command;
 
 /// The checks by name: verdict and why.

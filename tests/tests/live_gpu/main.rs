@@ -16,7 +16,7 @@ mod values;
 use infertap_tests::{
     agent::{Agent, Start},
     exposition::Exposition,
-    gpu::{Gpu, Gpus, SCRIPT_VARIABLE, Script},
+    gpu::{Gpu, Gpus, Script},
     http,
 };
 use serde_json::Value as Json;
@@ -50,18 +50,15 @@ fn bench_with(script: Script, arguments: &[&str]) -> Bench {
 
 /// The agent on GPUs that are there, its files in `folder`.
 fn bench_on(gpus: Gpus, folder: tempfile::TempDir, arguments: &[&str]) -> Bench {
-    let library = format!("gpu.nvml_library={}", gpus.nvml().display());
     let mut all = vec![
         "--set",
         "discover.builtin_rules=false",
         "--set",
         "gpu.period=100ms",
-        "--set",
-        &library,
     ];
     all.extend(arguments);
     let start = Start::for_test(folder.path(), &all).unwrap();
-    let agent = Agent::start_with(&start, &[(SCRIPT_VARIABLE, gpus.path().to_owned())]).unwrap();
+    let agent = Agent::start_on(&gpus, &start).unwrap();
     let bench = Bench { gpus, agent, folder };
     bench.wait("a first reading", |now| {
         now.0.iter().any(|sample| sample.name == "gpu_up") || bench.gpus.script.gpus.is_empty()
@@ -85,8 +82,9 @@ impl Bench {
                     .0
                     .iter()
                     .filter(|sample| sample.name.contains("gpu"))
-                    .map(|sample| format!("{sample:?}\n"))
-                    .collect::<String>(),
+                    .map(|sample| format!("{sample:?}"))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(50));

@@ -1,7 +1,7 @@
 //! A GPU of the stand-in driver that fills up, and one that is full and stays so.
 
 use super::*;
-use infertap_tests::gpu::{Gpu, Gpus, Memory, Process, SCRIPT_VARIABLE, Script, Value as Scripted};
+use infertap_tests::gpu::{Gpu, Gpus, Memory, Process, Script, Value as Scripted};
 
 const GIB: f64 = 1_073_741_824.0;
 const TOTAL: f64 = 80.0 * GIB;
@@ -26,20 +26,11 @@ fn gpu(index: u32, pid: u32, used: Scripted) -> Gpu {
 /// The agent on these GPUs. A generic server's GPU may be as full as the configuration says.
 fn watch(folder: &Path, server: &ServerProcess, gpus: &Gpus) -> (Agent, String) {
     let config = folder.join("infertap.toml");
-    let text = format!(
-        "[gpu]\nperiod = \"500ms\"\nnvml_library = {:?}\n[pressure]\ntrend_window = \"2m\"\n",
-        gpus.nvml().display().to_string()
-    );
+    let text = "[gpu]\nperiod = \"500ms\"\n[pressure]\ntrend_window = \"2m\"\n";
     std::fs::write(&config, text).unwrap();
     let pid = server.pid().to_string();
-    let mut start = Start::for_test(folder, &["--config", config.to_str().unwrap(), "--pid", &pid]).unwrap();
-    let script = format!(
-        "#!/bin/sh\nexport {SCRIPT_VARIABLE}={}\nexec {} \"$@\"\n",
-        gpus.path().display(),
-        start.binary.display()
-    );
-    start.binary = executable(folder, &script);
-    let agent = Agent::start(&start).unwrap();
+    let start = Start::for_test(folder, &["--config", config.to_str().unwrap(), "--pid", &pid]).unwrap();
+    let agent = Agent::start_on(gpus, &start).unwrap();
     let engine = agent.wait_serving(server.pid(), Duration::from_secs(20)).unwrap();
     (agent, engine)
 }

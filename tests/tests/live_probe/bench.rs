@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Attaching and detaching takes the kernel a while, and counts are the test's own: one test at a time.
+/// Attaching takes the kernel a while, and counts are the test's own: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What was seen of one connection and direction.
@@ -46,7 +46,8 @@ pub(crate) struct Seen {
 }
 
 pub(crate) struct Bench {
-    probes: Probes,
+    /// There until the bench is dropped.
+    probes: Option<Probes>,
     targets: Targets,
     ring: Ring,
     pub(crate) child: Child,
@@ -85,7 +86,7 @@ impl Bench {
         let (probes, targets, ring) =
             Probes::load(&options).expect("needs root: run with `cargo xtask test`");
         Bench {
-            probes,
+            probes: Some(probes),
             targets,
             ring,
             stdin: child.stdin.take().unwrap(),
@@ -101,7 +102,7 @@ impl Bench {
     /// Watches the process from now on.
     pub(crate) fn watch(&mut self) {
         let pid = self.child.id();
-        self.probes.attach_process(pid).unwrap();
+        self.probes.as_mut().unwrap().attach_process(pid).unwrap();
         self.targets.watch(pid).unwrap();
     }
 
@@ -203,6 +204,9 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // The kernel closes one probe after the other, which takes seconds; the next test has maps and a ring of its own.
+        let probes = self.probes.take();
+        std::thread::spawn(move || drop(probes));
     }
 }
 

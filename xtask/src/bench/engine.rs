@@ -185,6 +185,7 @@ impl Bench {
             port: 0,
             log: self.logs.join("agent.log"),
             through: Vec::new(),
+            leave: false,
         })?;
         let id = agent.wait_watching(engine.pid(), Duration::from_secs(20))?;
         self.wait_attached(&agent, &id)?;

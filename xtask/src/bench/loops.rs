@@ -152,6 +152,7 @@ impl Comparison<'_> {
             port: 0,
             log: self.logs.join("agent.log"),
             through: Vec::new(),
+            leave: false,
         })?;
         wait(&agent, |metrics| (self.attached)(metrics))?;
         let programs = bpf_census::programs_of(agent.pid())?;

@@ -42,6 +42,7 @@ impl Setting {
             port: 0,
             log: self.folder.join("agent.log"),
             through: Vec::new(),
+            leave: false,
         };
         let agent = Agent::start(&start)?;
         agent.wait_watching(server.pid(), Duration::from_secs(10))?;
