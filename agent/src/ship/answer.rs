@@ -56,9 +56,9 @@ impl HttpAnswer {
             },
             after: self.retry_after(),
             fault: match self.status {
-                300..=399 | 401 | 402 | 404 | 405 | 407 | 421 => Fault::Destination,
-                // Who inspects requests on their way also answers 403, to single ones.
-                403 | 429 | 503 => Fault::Load,
+                401 | 402 | 404 | 407 | 421 => Fault::Destination,
+                // Who inspects requests on their way also answers these, to single ones.
+                300..=399 | 403 | 405 | 429 | 503 => Fault::Load,
                 _ => Fault::Unclear,
             },
         }
@@ -96,29 +96,29 @@ pub(super) fn clean(text: &str) -> String {
     clean.trim().to_owned()
 }
 
-/// Blanks the secrets of a request in its answer: a destination may repeat what it refuses.
-pub(super) fn forget(answer: &mut Vec<u8>, request: &HeaderMap) {
+/// Blanks the secrets of a request in its answer: a destination may repeat what it refuses. The answer stays as long as it is, or
+/// the lengths that stand in a binary one would be wrong.
+pub(super) fn forget(answer: &mut [u8], request: &HeaderMap) {
     for secret in secrets(request) {
-        let mut from = 0;
-        let mut blanked = Vec::new();
-        for at in memchr::memmem::find_iter(answer, &secret) {
-            blanked.extend_from_slice(&answer[from..at]);
-            blanked.push(b'*');
-            from = at + secret.len();
-        }
-        if from > 0 {
-            blanked.extend_from_slice(&answer[from..]);
-            *answer = blanked;
+        let found: Vec<usize> = memchr::memmem::find_iter(answer, &secret).collect();
+        for at in found {
+            answer[at..at + secret.len()].fill(b'*');
         }
     }
+}
+
+/// The same in a text for a log, which does not tell how long they are.
+pub(super) fn forgotten_text(text: String, request: &HeaderMap) -> String {
+    let mut bytes = text.into_bytes();
+    forget(&mut bytes, request);
+    bytes.dedup_by(|next, last| *next == b'*' && *last == b'*');
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The same in what is told of it: an answer may have them in an encoding of its own.
 pub(super) fn forgotten(mut verdict: Verdict, request: &HeaderMap) -> Verdict {
     if let Some(reason) = verdict.reason_mut() {
-        let mut bytes = std::mem::take(reason).into_bytes();
-        forget(&mut bytes, request);
-        *reason = String::from_utf8_lossy(&bytes).into_owned();
+        *reason = forgotten_text(std::mem::take(reason), request);
     }
     verdict
 }
@@ -221,8 +221,13 @@ mod tests {
         secret.set_sensitive(true);
         let request = HeaderMap::from_iter([(reqwest::header::AUTHORIZATION, secret)]);
         let mut told = answer(401, &[], "no:\n\u{1b}[31m s3cret, Bearer s3cret is old");
+        let length = told.body.len();
         forget(&mut told.body, &request);
-        assert_eq!(told.told(), "HTTP 401: no:  [31m *, * is old");
+        assert_eq!(told.body.len(), length, "what is binary can still be read");
+        let text = told.told();
+        assert!(!text.contains("s3cret"), "{text}");
+        let text = forgotten_text(text, &request);
+        assert_eq!(text, "HTTP 401: no:  [31m *, * is old");
         // ann:hun"ter2
         let mut secret = HeaderValue::from_static("Basic YW5uOmh1biJ0ZXIy");
         secret.set_sensitive(true);
@@ -230,7 +235,8 @@ mod tests {
         let text = r#"Basic YW5uOmh1biJ0ZXIy, YW5uOmh1biJ0ZXIy, ann:hun"ter2, hun"ter2, hun\"ter2 of ann"#;
         let mut told = answer(401, &[], text);
         forget(&mut told.body, &request);
-        assert_eq!(told.told(), "HTTP 401: *, *, *, *, * of ann");
+        let text = forgotten_text(told.told(), &request);
+        assert_eq!(text, "HTTP 401: *, *, *, *, * of ann");
         let verdict = forgotten(Verdict::retry(r#"not hun"ter2"#), &request);
         assert_eq!(verdict, Verdict::retry("not *"));
         assert_eq!(forgotten(Verdict::ACCEPTED, &request), Verdict::ACCEPTED);

@@ -5,12 +5,13 @@
 
 mod aside;
 mod outcome;
+mod queue;
 
 use super::{Fault, Verdict, backoff::Backoff};
 use crate::store::tables::record::KeptRecord;
-use aside::{Aside, PLACES, Trial};
+use aside::{Aside, Trial};
 pub use outcome::Outcome;
-use std::collections::VecDeque;
+use queue::Queue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,8 +62,7 @@ pub(super) struct Item {
 #[derive(Debug)]
 pub struct Courier {
     limits: Limits,
-    queue: VecDeque<Item>,
-    queue_bytes: usize,
+    queue: Queue,
     /// The batch that is tried.
     hand: Vec<Item>,
     batch: u64,
@@ -89,8 +89,7 @@ impl Courier {
     pub fn new(limits: Limits, seed: u64) -> Courier {
         Courier {
             limits,
-            queue: VecDeque::new(),
-            queue_bytes: 0,
+            queue: Queue::default(),
             hand: Vec::new(),
             batch: 0,
             vain: 0,
@@ -108,11 +107,9 @@ impl Courier {
 
     /// Takes a record; the oldest make room for it where there is none.
     pub fn offer(&mut self, now: Instant, record: Arc<KeptRecord>) {
-        let bytes = record.bytes();
-        self.queue_bytes += bytes;
         self.queue.push_back(Item {
+            bytes: record.bytes(),
             record,
-            bytes,
             since: now,
             trial: None,
         });
@@ -124,10 +121,10 @@ impl Courier {
 
     /// What was not sent, the oldest first. What comes later is lost.
     pub(super) fn take_back(&mut self) -> Vec<Item> {
-        (self.stopping, self.queue_bytes) = (true, 0);
+        self.stopping = true;
         let mut left = self.aside.take_all();
         left.append(&mut self.hand);
-        left.extend(self.queue.drain(..));
+        left.append(&mut self.queue.take_all());
         left
     }
 
@@ -139,7 +136,6 @@ impl Courier {
         }
         for mut item in left.into_iter().rev() {
             item.trial = None;
-            self.queue_bytes += item.bytes;
             self.queue.push_front(item);
         }
         self.make_room();
@@ -147,9 +143,9 @@ impl Courier {
 
     fn make_room(&mut self) {
         while self.queue.len() > self.limits.queue_records.max(1)
-            || (self.queue_bytes > self.limits.queue_bytes && self.queue.len() > 1)
+            || (self.queue.bytes() > self.limits.queue_bytes && self.queue.len() > 1)
         {
-            if self.pop().is_some() {
+            if self.queue.pop().is_some() {
                 self.count(Outcome::QueueFull, 1);
             }
         }
@@ -219,13 +215,11 @@ impl Courier {
                     self.vain = 0;
                     self.later(now, *after);
                 } else {
-                    self.later(now, *after);
-                    return self.in_vain(now, *fault);
+                    return self.in_vain(now, *fault, *after);
                 }
             }
             Verdict::Retry { after, fault, .. } => {
-                self.later(now, *after);
-                return self.in_vain(now, *fault);
+                return self.in_vain(now, *fault, *after);
             }
             Verdict::Refused { .. } => {
                 self.count(Outcome::Refused, had);
@@ -243,12 +237,16 @@ impl Courier {
     }
 
     /// The batch is to be tried again, whosever fault it is.
-    fn in_vain(&mut self, now: Instant, fault: Fault) -> usize {
+    fn in_vain(&mut self, now: Instant, fault: Fault, after: Option<Duration>) -> usize {
+        let tried = self.hand.first().and_then(|item| item.trial).is_some();
+        // One from aside has a delay of its own, for which the queue does not wait; at the end there is no other.
+        if !tried || fault == Fault::Destination || self.stopping {
+            self.later(now, after);
+        }
         if fault == Fault::Destination {
             return 0;
         }
         self.vain += 1;
-        let tried = self.hand.first().and_then(|item| item.trial).is_some();
         let patience = if tried || self.most < self.limits.batch_records {
             1
         } else {
@@ -259,14 +257,25 @@ impl Courier {
         }
         if self.hand.len() > 1 {
             self.halve();
+            if fault == Fault::Unclear {
+                // The smaller batch is another question, and others wait for its answer.
+                self.backoff.reset();
+            }
             return 0;
         }
-        let alone = self.queue.is_empty() && self.aside.len() == 0;
-        if !tried && (alone || self.aside.len() >= PLACES) {
+        if !tried && self.queue.is_empty() && self.aside.len() == 0 {
             return 0;
         }
-        let item = self.hand.pop();
-        let lost = item.and_then(|item| self.aside.put(now, item, self.taken, fault));
+        let Some(item) = self.hand.pop() else {
+            return 0;
+        };
+        if !tried && !self.aside.has_place() {
+            // Nobody waits for it all the same.
+            (self.batch, self.vain) = (self.batch + 1, 0);
+            self.queue.push_back(item);
+            return 0;
+        }
+        let lost = self.aside.put(now, item, self.taken, fault, after);
         let lost = usize::from(lost.is_some());
         self.count(Outcome::Refused, lost);
         lost
@@ -276,7 +285,6 @@ impl Courier {
     fn halve(&mut self) {
         self.most = self.hand.len() / 2;
         for item in self.hand.drain(self.most..).rev() {
-            self.queue_bytes += item.bytes;
             self.queue.push_front(item);
         }
         self.batch += 1;
@@ -295,8 +303,7 @@ impl Courier {
         let left = self.hand.len() + self.queue.len() + self.aside.drop_if(|_| true);
         self.count(Outcome::Shutdown, left);
         self.hand.clear();
-        self.queue.clear();
-        self.queue_bytes = 0;
+        self.queue.take_all();
     }
 
     /// Records that wait, those of the batch that is tried included, and their estimated bytes.
@@ -304,7 +311,7 @@ impl Courier {
         let hand: usize = self.hand.iter().map(|item| item.bytes).sum();
         (
             self.queue.len() + self.hand.len() + self.aside.len(),
-            self.queue_bytes + hand + self.aside.bytes(),
+            self.queue.bytes() + hand + self.aside.bytes(),
         )
     }
 
@@ -320,12 +327,6 @@ impl Courier {
     fn sent(&mut self, records: usize) {
         self.count(Outcome::Sent, records);
         self.taken += u64::from(records > 0);
-    }
-
-    fn pop(&mut self) -> Option<Item> {
-        let item = self.queue.pop_front()?;
-        self.queue_bytes -= item.bytes;
-        Some(item)
     }
 
     fn later(&mut self, now: Instant, after: Option<Duration>) {
@@ -346,7 +347,7 @@ impl Courier {
         };
         self.stopping
             || self.queue.len() >= self.most
-            || self.queue_bytes >= self.limits.batch_bytes
+            || self.queue.bytes() >= self.limits.batch_bytes
             || now.saturating_duration_since(oldest.since) >= self.limits.batch_wait
     }
 
@@ -373,12 +374,12 @@ impl Courier {
                 break;
             }
             bytes += first.bytes;
-            let item = self.pop();
+            let item = self.queue.pop();
             self.hand.extend(item);
         }
     }
 
-    /// Drops what has waited too long. The batch in hand is the oldest, and changes only between attempts.
+    /// Drops what has waited too long. The batch in hand changes only between attempts.
     fn expire(&mut self, now: Instant) {
         let Some(max_age) = self.limits.max_age else {
             return;
@@ -391,9 +392,7 @@ impl Courier {
             self.batch += 1;
         }
         expired += self.aside.drop_if(old);
-        while self.queue.front().is_some_and(old) {
-            expired += usize::from(self.pop().is_some());
-        }
+        expired += self.queue.drop_old(now, old);
         self.count(Outcome::Expired, expired);
     }
 }

@@ -3,10 +3,12 @@
 //! Owns: opening, rotating, noticing that another program moved the file away, and never a torn line before a good one on the same
 //! line. Refuses: what stands in a line, and losing any: what could not be written is told.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Rights of a file that is made: its owner writes, its group reads. Records tell who asked what.
 const MODE: u32 = 0o640;
@@ -34,6 +36,8 @@ struct Rotated {
     /// Files of before that are kept.
     keep: u32,
     open: Option<File>,
+    /// Held while it is written: after the configuration has changed, who wrote before may not have ended.
+    turn: Arc<Mutex<()>>,
 }
 
 /// How an attempt to append lines came out.
@@ -61,6 +65,7 @@ impl Appender {
                 max_bytes,
                 keep,
                 open: None,
+                turn: turn(path),
             }),
             torn: false,
         }
@@ -76,6 +81,8 @@ impl Appender {
                 written
             }
             Place::File(file) => {
+                let turn = Arc::clone(&file.turn);
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                 let bytes = lines.iter().map(|line| line.len() as u64).sum();
                 match file.ready(bytes, &mut self.torn) {
                     Ok(out) => {
@@ -92,6 +99,19 @@ impl Appender {
             }
         }
     }
+}
+
+/// What those who write to this path take turns by.
+fn turn(path: &Path) -> Arc<Mutex<()>> {
+    static TURNS: Mutex<BTreeMap<PathBuf, Weak<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    turns.retain(|_, turn| turn.strong_count() > 0);
+    if let Some(turn) = turns.get(path).and_then(Weak::upgrade) {
+        return turn;
+    }
+    let turn = Arc::default();
+    turns.insert(path.to_owned(), Arc::downgrade(&turn));
+    turn
 }
 
 impl Rotated {
@@ -316,6 +336,38 @@ mod tests {
         std::fs::remove_file(&path).expect("removes");
         put("4");
         assert_eq!(read(&path), "4\n");
+    }
+
+    #[test]
+    fn two_who_write_to_one_pipe_tear_no_line_of_each_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo runs").success());
+        // Longer than what a pipe takes at once.
+        let write = |letter: &str, path: PathBuf| {
+            let line = format!("{}\n", letter.repeat(200_000));
+            std::thread::spawn(move || {
+                let mut out = Appender::file(&path, 0, 2);
+                for _ in 0..20 {
+                    assert_eq!(out.append(std::slice::from_ref(&line)).lines, 1);
+                }
+                out
+            })
+        };
+        let writers = [write("a", path.clone()), write("b", path.clone())];
+        let mut whole = 0;
+        let pipe = io::BufReader::new(File::open(&path).expect("opens"));
+        for line in io::BufRead::lines(pipe).take(40) {
+            let line = line.expect("text");
+            let first = line.chars().next().expect("a letter");
+            assert!(line.chars().all(|letter| letter == first), "a torn line");
+            whole += 1;
+        }
+        assert_eq!(whole, 40);
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
     }
 
     #[test]

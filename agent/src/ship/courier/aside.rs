@@ -1,17 +1,21 @@
 //! Records that failed alone, so that others pass them.
 //!
 //! Owns: how many there are, when each is tried again, and when one is given up: when it failed alone again and again while others
-//! were taken, so that it is not the destination which is at fault. Refuses: a record that nothing of this is known of.
+//! were taken, so that it is not the destination which is at fault, and for long or while another needs the place. Refuses: a record that nothing of this is known of.
 
 use super::super::Fault;
 use super::Item;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Records that wait here at most. Those that fail alone when it is full keep the others waiting.
+/// Records that wait here at most. Those that fail alone when it is full go to the end of the queue.
 pub(super) const PLACES: usize = 16;
-/// A record that failed so often, each time after others had been taken, is given up.
+/// A record that failed so often, each time after others had been taken, may be given up.
 const STRIKES: u32 = 3;
+/// But not before it has waited so long here, unless another needs its place: it may be that half of a destination's servers fail.
+const PATIENT: Duration = Duration::from_mins(15);
+/// A destination that asks for more waits is asked again after this.
+const LONGEST_ASKED: Duration = Duration::from_mins(10);
 const FIRST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_mins(2);
 
@@ -22,6 +26,9 @@ pub(super) struct Trial {
     strikes: u32,
     /// Batches that were taken before.
     taken: u64,
+    /// When it first failed alone.
+    first: Instant,
+    /// When it is tried again.
     at: Instant,
 }
 
@@ -29,27 +36,48 @@ pub(super) struct Trial {
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     list: VecDeque<Item>,
+    /// There was no place for one.
+    needed: bool,
 }
 
 impl Aside {
-    /// Puts a record here that failed alone now, when so many batches had been taken. Gives it back when it is to be given up.
-    pub(super) fn put(&mut self, now: Instant, mut item: Item, taken: u64, fault: Fault) -> Option<Item> {
+    /// Whether there is a place for another; where not, one is made as soon as may be.
+    pub(super) fn has_place(&mut self) -> bool {
+        self.needed = self.list.len() >= PLACES;
+        !self.needed
+    }
+
+    /// Puts a record here that failed alone now, when so many batches had been taken; it is not tried again before `after` is over.
+    /// Gives it back when it is to be given up.
+    pub(super) fn put(
+        &mut self,
+        now: Instant,
+        mut item: Item,
+        taken: u64,
+        fault: Fault,
+        after: Option<Duration>,
+    ) -> Option<Item> {
         let before = item.trial.unwrap_or(Trial {
             times: 0,
             strikes: 0,
             taken,
+            first: now,
             at: now,
         });
         let strike = fault == Fault::Unclear && before.taken < taken;
         let strikes = before.strikes + u32::from(strike);
-        if strikes >= STRIKES {
+        let long = now.saturating_duration_since(before.first) >= PATIENT;
+        if strikes >= STRIKES && (long || self.needed) {
+            self.needed = false;
             return Some(item);
         }
         let wait = FIRST.saturating_mul(1 << before.times.min(8)).min(LONGEST);
+        let wait = wait.max(after.unwrap_or_default().min(LONGEST_ASKED));
         item.trial = Some(Trial {
             times: before.times.saturating_add(1),
             strikes,
             taken,
+            first: before.first,
             at: now + wait,
         });
         self.list.push_back(item);

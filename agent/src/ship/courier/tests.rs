@@ -4,6 +4,8 @@ use super::*;
 use crate::ship::testing::kept;
 use proptest::prelude::*;
 
+mod spoilt;
+
 const LIMITS: Limits = Limits {
     queue_records: 100,
     queue_bytes: usize::MAX,

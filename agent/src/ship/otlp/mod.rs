@@ -11,6 +11,8 @@ mod http;
 mod ids;
 mod links;
 #[cfg(test)]
+mod proxy_tests;
+#[cfg(test)]
 mod receiver;
 mod spans;
 mod status;
@@ -52,4 +54,10 @@ fn start(config: &OtlpConfig, host: &str, outlets: &super::Outlets) -> Result<()
 #[cfg(test)]
 pub(super) fn over_http() -> impl super::HttpDestination {
     OtlpHttp::new(Encoder::new(&OtlpConfig::default(), "node-1"))
+}
+
+/// The same over gRPC.
+#[cfg(test)]
+fn over_grpc(config: &OtlpConfig) -> impl super::Destination {
+    OtlpGrpc::new(Encoder::new(config, "node-1"), config.link())
 }

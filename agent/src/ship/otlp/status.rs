@@ -1,8 +1,9 @@
 //! What gRPC statuses mean for a batch.
 //!
-//! Owns: OTLP's rules for them, and the details of a status that tell when to come again. Refuses: HTTP.
+//! Owns: OTLP's rules for them, the details of a status that tell when to come again, and telling answers that are not gRPC's: of a
+//! proxy on the way. Refuses: what the status of such an answer means (`answer`).
 
-use crate::ship::answer::{clean, forget};
+use crate::ship::answer::{HttpAnswer, clean, forgotten_text};
 use crate::ship::{Fault, Verdict};
 use prost::Message;
 use reqwest::header::HeaderMap;
@@ -60,9 +61,20 @@ fn retry_info(status: &Status) -> Option<Duration> {
 
 /// What a status means for the batch that was sent with these headers.
 pub(super) fn verdict(status: &Status, sent: &HeaderMap) -> Verdict {
-    let mut message = status.message().as_bytes().to_vec();
-    forget(&mut message, sent);
-    let message = clean(&String::from_utf8_lossy(&message));
+    let message = clean(&forgotten_text(status.message().to_owned(), sent));
+    if let Some(of_http) = other_than_grpc(status) {
+        return match of_http {
+            0..300 => Verdict::unclear(format!("the answer is not gRPC's: {message}")),
+            _ => {
+                let answer = HttpAnswer {
+                    status: of_http,
+                    body: format!("the answer is not gRPC's: {message}").into_bytes(),
+                    ..HttpAnswer::default()
+                };
+                answer.verdict()
+            }
+        };
+    }
     // Errors of our own side, as of a connection that can't be made, have their causes instead.
     let causes = std::error::Error::source(status).map(|error| clean(&crate::ship::with_causes(error)));
     let local = causes.is_some() || message.starts_with("Service was not ready");
@@ -107,6 +119,21 @@ pub(super) fn verdict(status: &Status, sent: &HeaderMap) -> Verdict {
         _ if local => retry(Fault::Unclear),
         _ => Verdict::Refused { reason },
     }
+}
+
+/// The status of HTTP, where what came is not gRPC's: pages and empty answers of proxies. 0 where it is not known. The client has
+/// only words for that.
+fn other_than_grpc(status: &Status) -> Option<u16> {
+    let message = status.message();
+    let number = [
+        "receiving response with status: ",
+        "mapped from HTTP status code ",
+    ]
+    .iter()
+    .find_map(|before| message.split_once(before))
+    .and_then(|(_, after)| after.get(..3)?.parse().ok());
+    let broken = message.starts_with("protocol error: ") || message.starts_with("Unexpected EOF decoding");
+    number.or(broken.then_some(0))
 }
 
 /// No connection could be made.
