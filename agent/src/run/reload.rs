@@ -106,9 +106,14 @@ impl Reloader {
             tokio::task::block_in_place(|| (self.reload.load)()).map_err(|problems| problems.to_string());
         let metrics = self.exporter.metrics();
         // What is started with it comes first: where it can't be, nothing of it takes effect.
-        let loaded = loaded.and_then(|config| match self.outlets.configure(&config) {
-            Ok(()) => Ok(config),
-            Err(error) => Err(format!("{error:#}")),
+        let loaded = loaded.and_then(|config| {
+            if self.outlets.loses(&config) {
+                self.exporter.records().settle();
+            }
+            match self.outlets.configure(&config) {
+                Ok(()) => Ok(config),
+                Err(error) => Err(format!("{error:#}")),
+            }
         });
         metrics.config_reloaded(loaded.is_ok());
         metrics.config_ok(loaded.is_ok());

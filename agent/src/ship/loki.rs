@@ -62,15 +62,33 @@ impl LokiSection {
 #[derive(Debug)]
 pub struct Loki {
     fixed: BTreeMap<String, String>,
-    cappers: Mutex<Cappers>,
+    cappers: Arc<Mutex<Cappers>>,
     max_line: usize,
 }
 
+/// The values that labels have had. They outlive a change of the section: Loki has their streams still.
 #[derive(Debug)]
-struct Cappers {
+pub(super) struct Cappers {
     engines: Capper,
     models: Capper,
     scenes: Capper,
+}
+
+impl Cappers {
+    /// None yet, under these caps.
+    pub(super) fn new(metrics: &MetricsConfig) -> Cappers {
+        Cappers {
+            engines: Capper::new(metrics.max_engines),
+            models: Capper::new(metrics.max_models),
+            scenes: Capper::new(metrics.max_scenes),
+        }
+    }
+}
+
+impl Default for Cappers {
+    fn default() -> Cappers {
+        Cappers::new(&MetricsConfig::default())
+    }
 }
 
 #[derive(Serialize)]
@@ -93,17 +111,18 @@ struct Entry {
 impl Loki {
     /// As configured, from this host.
     pub fn new(config: &LokiSection, metrics: &MetricsConfig, host: Option<&str>) -> Loki {
+        Loki::under(config, Arc::new(Mutex::new(Cappers::new(metrics))), host)
+    }
+
+    /// The same under caps that others before it may have had.
+    pub(super) fn under(config: &LokiSection, cappers: Arc<Mutex<Cappers>>, host: Option<&str>) -> Loki {
         let mut fixed = config.labels.clone();
         if let Some(host) = host.filter(|host| why_invalid("host", host).is_none()) {
             fixed.entry("host".to_owned()).or_insert_with(|| host.to_owned());
         }
         Loki {
             fixed,
-            cappers: Mutex::new(Cappers {
-                engines: Capper::new(metrics.max_engines),
-                models: Capper::new(metrics.max_models),
-                scenes: Capper::new(metrics.max_scenes),
-            }),
+            cappers,
             max_line: usize::try_from(config.max_line.get()).unwrap_or(usize::MAX),
         }
     }

@@ -53,7 +53,7 @@ use std::sync::Arc;
 /// # Errors
 /// A destination can't be used as it is configured.
 pub fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<Outlets>> {
-    let outlets = Outlets::new(metrics.export_failures(), config.metrics.clone(), host_name());
+    let outlets = Outlets::new(metrics.export_failures(), &config.metrics, host_name());
     outlets.configure(config)?;
     let outlets = Arc::new(outlets);
     metrics.exports(Arc::clone(&outlets))?;

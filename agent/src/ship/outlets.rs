@@ -3,6 +3,7 @@
 //! Owns: starting, replacing and ending their workers, and the sums of their counters, which outlive workers. Refuses: what one
 //! worker does (`outlet`), and making destinations of a configuration (`section`).
 
+use super::loki::Cappers;
 use super::{Destination, Limits, Outcome, Outlet, outlet, section::Section};
 use crate::export::MetricsConfig;
 use crate::export::metrics::lock;
@@ -21,16 +22,14 @@ pub(super) const DRAIN: Duration = Duration::from_secs(4);
 pub struct Outlets {
     state: Arc<Mutex<State>>,
     failures: Option<IntCounterVec>,
-    /// Under which caps labels are made.
-    pub(super) metrics: MetricsConfig,
+    /// Under which caps labels of Loki are made.
+    pub(super) caps: Arc<Mutex<Cappers>>,
     pub(super) host: String,
 }
 
 #[derive(Debug, Default)]
 struct State {
     slots: Vec<Slot>,
-    /// The agent ends.
-    ending: bool,
 }
 
 /// Everything of one name.
@@ -91,10 +90,10 @@ pub struct Total {
 
 impl Outlets {
     /// None yet. Attempts that fail are counted here, by destination.
-    pub(super) fn new(failures: IntCounterVec, metrics: MetricsConfig, host: String) -> Outlets {
+    pub(super) fn new(failures: IntCounterVec, metrics: &MetricsConfig, host: String) -> Outlets {
         Outlets {
             failures: Some(failures),
-            metrics,
+            caps: Arc::new(Mutex::new(Cappers::new(metrics))),
             host,
             ..Outlets::default()
         }
@@ -131,11 +130,11 @@ impl Outlets {
         let mut state = lock(&self.state);
         let slot = state.slot(name);
         let old = slot.replaced();
-        let outlets = self.clone();
+        let (outlets, successor) = (self.clone(), Arc::clone(&outlet));
         let task = tokio::spawn(async move {
-            if let Some(old) = old {
-                ended(old).await;
-                outlets.retire(name);
+            if let Some((old, task)) = old {
+                ended(task).await;
+                outlets.retire(name, &old, Some(&successor));
             }
             delivery.await;
         });
@@ -153,14 +152,14 @@ impl Outlets {
         let mut state = lock(&self.state);
         let slot = state.slot(name);
         slot.section = None;
-        let Some(old) = slot.replaced() else {
+        let Some((old, task)) = slot.replaced() else {
             return;
         };
         let outlets = self.clone();
         slot.ends.retain(|end| !end.is_finished());
         slot.ends.push(tokio::spawn(async move {
-            ended(old).await;
-            outlets.retire(name);
+            ended(task).await;
+            outlets.retire(name, &old, None);
         }));
     }
 
@@ -171,38 +170,35 @@ impl Outlets {
         slot.section.clone()
     }
 
-    /// The workers of this name that were replaced have ended: what they leave goes to the one that is there now.
-    fn retire(&self, name: &'static str) {
+    /// This worker, which was replaced or removed, has ended: what it leaves, or one before it that did not end in its time, goes to
+    /// its successor.
+    fn retire(&self, name: &'static str, ended: &Arc<Outlet>, successor: Option<&Arc<Outlet>>) {
         let mut state = lock(&self.state);
-        let ending = state.ending;
         let slot = state.slot(name);
-        let left: Vec<_> = slot
-            .before
-            .iter()
-            .flat_map(|old| old.outlet.take_back())
-            .collect();
-        if !left.is_empty() {
-            match &slot.worker {
-                Some(worker) => worker.outlet.take_over(left),
-                None => {
-                    slot.gone[Outcome::Shutdown as usize] += left.len() as u64;
-                    if !ending {
-                        let left = left.len();
-                        tracing::warn!(
-                            "{name}: {left} records could not be sent before it was removed, and are lost"
-                        );
-                    }
-                }
-            }
-        }
-        for old in std::mem::take(&mut slot.before) {
+        let is = |of: &Arc<Outlet>, worker: &Worker| Arc::ptr_eq(&worker.outlet, of);
+        let Some(position) = slot.before.iter().position(|worker| is(ended, worker)) else {
+            return;
+        };
+        let mut left = Vec::new();
+        for old in slot.before.drain(..=position) {
             if let Some(abort) = old.abort {
                 abort.abort();
             }
+            left.append(&mut old.outlet.take_back());
             for (sum, outcome) in slot.gone.iter_mut().zip(Outcome::ALL) {
                 *sum += old.outlet.counted(outcome);
             }
             slot.delivered = later(slot.delivered, old.outlet.delivered_at());
+        }
+        if left.is_empty() {
+            return;
+        }
+        if let Some(successor) = successor {
+            successor.take_over(left);
+        } else {
+            slot.gone[Outcome::Shutdown as usize] += left.len() as u64;
+            let left = left.len();
+            tracing::warn!("{name}: {left} records could not be sent before it was removed, and are lost");
         }
     }
 
@@ -237,9 +233,13 @@ impl Outlets {
         let mut tasks = Vec::new();
         {
             let mut state = lock(&self.state);
-            state.ending = true;
             for slot in &mut state.slots {
                 tasks.append(&mut slot.ends);
+                // Who comes after one that may never end needs the time.
+                let replaced = slot.before.iter().filter(|_| slot.worker.is_some());
+                for abort in replaced.filter_map(|worker| worker.abort.as_ref()) {
+                    abort.abort();
+                }
                 for worker in slot.worker.iter_mut().chain(&mut slot.before) {
                     worker.outlet.stop();
                     tasks.extend(worker.task.take());
@@ -297,12 +297,12 @@ impl State {
 
 impl Slot {
     /// Stops the worker that is there; its task ends once it has sent what it has.
-    fn replaced(&mut self) -> Option<JoinHandle<()>> {
+    fn replaced(&mut self) -> Option<(Arc<Outlet>, JoinHandle<()>)> {
         let mut worker = self.worker.take()?;
         worker.outlet.stop();
-        let task = worker.task.take();
+        let old = (Arc::clone(&worker.outlet), worker.task.take());
         self.before.push(worker);
-        task
+        Some((old.0, old.1?))
     }
 
     fn total(&self) -> Total {

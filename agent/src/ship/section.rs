@@ -7,6 +7,7 @@ use super::outlets::{Outlets, Planned};
 use super::{Elasticsearch, ElasticsearchSection, Http, JsonLines, JsonLinesSection, Loki, LokiSection};
 use crate::config::Config;
 use anyhow::{Context as _, anyhow};
+use std::sync::Arc;
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +53,8 @@ impl Section {
             Section::Otlp(section) => otlp::plan(section, &outlets.host).map_err(refused)?,
             Section::Loki(section) => {
                 let link = section.link();
-                let loki = Http::new(Loki::new(section, &outlets.metrics, host), &link).map_err(refused)?;
+                let loki = Http::new(Loki::under(section, Arc::clone(&outlets.caps), host), &link)
+                    .map_err(refused)?;
                 Planned::new(loki, link.limits(), link.attempt())
             }
             Section::Elasticsearch(section) => {
@@ -70,6 +72,13 @@ impl Section {
 }
 
 impl Outlets {
+    /// Whether something that is sent to now is not sent to any more by this configuration: what has yet to be offered to it must be
+    /// before [`Outlets::configure`].
+    pub fn loses(&self, config: &Config) -> bool {
+        let mut sections = Section::all(config).into_iter();
+        sections.any(|section| !section.on() && self.section(section.name()).is_some())
+    }
+
     /// Sends to what is configured from here on: what is as before goes on untouched, what has changed gets a new worker, what is
     /// no longer there ends. To be called within a tokio runtime.
     ///

@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+mod replaced;
+
 const LIMITS: Limits = Limits {
     queue_records: 10,
     queue_bytes: usize::MAX,

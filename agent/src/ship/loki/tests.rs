@@ -160,3 +160,20 @@ fn the_section_has_ranges() {
     let keys: Vec<String> = config.invalid().into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["loki.endpoint", "loki.labels", "loki.max_line"]);
 }
+
+#[test]
+fn a_change_of_the_section_does_not_begin_the_caps_anew() {
+    let metrics = MetricsConfig {
+        max_models: 2,
+        ..MetricsConfig::default()
+    };
+    let caps = Arc::new(Mutex::new(Cappers::new(&metrics)));
+    let mut models = Vec::new();
+    for model in ["a", "b", "c"] {
+        let loki = Loki::under(&LokiSection::default(), Arc::clone(&caps), None);
+        let mut kept = kept(1);
+        kept.record.model = model.into();
+        models.push(loki.labels(&kept)["model"].clone());
+    }
+    assert_eq!(models, ["a", "b", "other"]);
+}
