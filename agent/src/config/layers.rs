@@ -5,7 +5,7 @@
 
 use super::file::file_layer;
 use super::names::{env_name, keys, nearest, unknown_key};
-use super::print::is_headers;
+use super::print::{is_headers, names_secret_files};
 use super::problem::{Origin, Problem, Problems};
 use super::validate::{Invalid, validate};
 use super::{Config, DEFAULT_FILE, ENV_PREFIX, SECTIONS};
@@ -253,6 +253,10 @@ fn try_key(key: &str, value: &Value) -> Result<(), String> {
         if is_headers(key) {
             // The deserialiser repeats the value, which may be a credential.
             return format!("{key}: expected names with texts, as in {{ \"X-Scope-OrgID\" = \"team-a\" }}");
+        }
+        if names_secret_files(key) {
+            // A credential by mistake.
+            return format!("{key}: expected absolute paths of files, as in \"/etc/infertap/key\"; in header_files by names of headers");
         }
         format!("{key}: {}", in_words(error.message()))
     })

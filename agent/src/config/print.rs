@@ -79,6 +79,12 @@ pub(super) fn is_headers(path: &str) -> bool {
     path.split_once('.').is_some_and(|(_, key)| key == "headers")
 }
 
+/// The key names files with secrets, and may have the secrets themselves by mistake.
+pub(super) fn names_secret_files(path: &str) -> bool {
+    const KEYS: [&str; 3] = ["header_files", "bearer_token_file", "basic_auth_file"];
+    path.split_once('.').is_some_and(|(_, key)| KEYS.contains(&key))
+}
+
 fn write_list(
     out: &mut String,
     section: &SectionInfo,

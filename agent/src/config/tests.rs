@@ -359,6 +359,26 @@ fn values_of_headers_are_not_printed_whatever_their_names() {
             assert!(problems.contains(&format!("{section}.headers")), "{problems}");
             assert!(!problems.contains("hunter"), "{problems}");
         }
+        for wrong in [
+            "header_files = \"hunter2\"",
+            "header_files = [\"hunter2\"]",
+            "header_files = { x-a = \"hunter2\" }",
+            "header_files = { x-a = { y = \"hunter2\" } }",
+            "bearer_token_file = \"hunter2\"",
+            "bearer_token_file = 4711000",
+            "basic_auth_file = \"ann:hunter2\"",
+        ] {
+            let (_dir, path) = file(&format!("[{section}]\n{wrong}\n"));
+            let problems = load(Some(&path), NO_ENV, Vec::new())
+                .expect_err("wrong")
+                .to_string();
+            let key = wrong.split(' ').next().expect("a key");
+            assert!(problems.contains(&format!("{section}.{key}")), "{problems}");
+            assert!(
+                !problems.contains("hunter") && !problems.contains("4711"),
+                "{problems}"
+            );
+        }
     }
 }
 

@@ -29,8 +29,8 @@ destination_section! {
         pub index: String = "logs-infertap-default".to_owned(),
         /// Whether that is a data stream, as both make it of a template, or an index.
         pub data_stream: bool = true,
-        /// Whether the agent puts the index template when it starts, unless one of the same or a newer version is there. With false
-        /// somebody else does: deploy/elasticsearch has it.
+        /// Whether the agent puts the index template when it starts and when this section changes, unless one of the same or a newer
+        /// version is there. With false somebody else does: deploy/elasticsearch has it.
         pub template: bool = true,
     }
 }

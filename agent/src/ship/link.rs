@@ -68,12 +68,12 @@ pub struct LinkConfig {
 }
 
 impl std::fmt::Debug for LinkConfig {
-    /// Without values of headers.
+    /// Without values of headers, which may stand in the place of their files by mistake.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LinkConfig")
             .field("endpoint", &self.endpoint)
             .field("headers", &self.headers.keys())
-            .field("header_files", &self.header_files)
+            .field("header_files", &self.header_files.keys())
             .finish_non_exhaustive()
     }
 }
@@ -93,7 +93,7 @@ macro_rules! destination_section {
                 $($own)*
                 /// Headers of each request, as in { "X-Scope-OrgID" = "team-a" }. None with secrets: those are in header_files. Their
                 /// values are not printed or logged all the same.
-                pub headers: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new(),
+                pub headers: $crate::ship::Headers = $crate::ship::Headers::default(),
                 /// Headers whose values are the content of files, as in { "X-Api-Key" = "/etc/infertap/key" }. These files and
                 /// the two below are read for each attempt, so that their content may change while the agent runs.
                 pub header_files: std::collections::BTreeMap<String, std::path::PathBuf> = std::collections::BTreeMap::new(),
@@ -134,7 +134,7 @@ macro_rules! destination_section {
             $vis fn link(&self) -> $crate::ship::LinkConfig {
                 $crate::ship::LinkConfig {
                     endpoint: self.endpoint.clone(),
-                    headers: self.headers.clone(),
+                    headers: std::collections::BTreeMap::clone(&self.headers),
                     header_files: self.header_files.clone(),
                     bearer_token_file: self.bearer_token_file.clone(),
                     basic_auth_file: self.basic_auth_file.clone(),
@@ -216,7 +216,11 @@ impl LinkConfig {
         let of_headers = self.header_files.values().map(|file| ("header_files", file));
         for (key, file) in files.into_iter().chain(of_headers) {
             if !file.is_absolute() && (given(file).is_some() || key == "header_files") {
-                fail(key, format!("{} is no absolute path of a file", file.display()));
+                // Not what is there: it may be the secret itself, and this goes to the log.
+                fail(
+                    key,
+                    "it is no absolute path of a file: put the secret into a file, and name that here, from / on".to_owned(),
+                );
             }
         }
         if given(&self.bearer_token_file).is_some() && given(&self.basic_auth_file).is_some() {

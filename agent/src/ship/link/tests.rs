@@ -24,7 +24,7 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
     assert_eq!(FakeConfig::KEYS.iter().filter(|key| key.name == "own").count(), 1);
     assert_eq!(FakeConfig::default().link().invalid("x"), []);
     assert!(!FakeConfig::default().link().on());
-    let cases: [(&str, Change); 24] = [
+    let cases: [(&str, Change); 25] = [
         ("endpoint", |link| link.endpoint = "collector:4318".into()),
         ("endpoint", |link| link.endpoint = "ftp://collector".into()),
         ("endpoint", |link| link.endpoint = "http://".into()),
@@ -59,10 +59,13 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
             drop(link.headers.insert("a".into(), "b\nc".into()));
         }),
         ("header_files", |link| {
-            drop(link.header_files.insert("a".into(), "b".into()));
+            drop(link.header_files.insert("a".into(), "hunter2".into()));
         }),
         ("bearer_token_file", |link| {
-            link.bearer_token_file = "token".into();
+            link.bearer_token_file = "hunter2".into();
+        }),
+        ("basic_auth_file", |link| {
+            link.basic_auth_file = "ann:hunter2".into();
         }),
         ("basic_auth_file", |link| {
             link.bearer_token_file = "/token".into();
