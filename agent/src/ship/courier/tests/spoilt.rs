@@ -77,14 +77,20 @@ fn more_spoilt_records_than_have_a_place_aside_hold_up_nobody() {
 fn what_waits_behind_younger_ones_is_too_old_in_its_time() {
     let now = Instant::now();
     let max_age = Some(Duration::from_mins(5));
-    let mut courier = Courier::new(Limits { max_age, ..LIMITS }, 1);
+    let limits = Limits {
+        max_age,
+        batch_records: 1,
+        ..LIMITS
+    };
+    let mut courier = Courier::new(limits, 1);
     offer(&mut courier, now, 0..1);
     let mut others = Courier::new(LIMITS, 1);
     offer(&mut others, now + Duration::from_mins(4), 1..3);
     courier.take_over(others.take_back());
     courier.next(now + Duration::from_secs(299));
     assert_eq!(counts(&courier), []);
-    courier.next(now + Duration::from_secs(301));
+    let next = courier.next(now + Duration::from_secs(301));
+    assert_eq!(sent(&next), [1], "number 0 is the last of the queue");
     assert_eq!(counts(&courier), [("expired", 1)]);
 }
 
