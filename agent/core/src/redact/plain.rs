@@ -7,6 +7,9 @@
 
 use std::borrow::Cow;
 
+/// Deeper than anybody nests JSON in JSON, or addresses in addresses.
+const DEEPEST: usize = 16;
+
 /// The text and, where it differs from the original, where each of its bytes came from.
 pub(super) struct Plain<'a> {
     text: Cow<'a, str>,
@@ -29,7 +32,8 @@ impl<'a> Plain<'a> {
         })
     }
 
-    /// The text with `%20` and the like undone, as in addresses; `None`: there are none.
+    /// The text with `%20` and the like undone, as in addresses, also where they were escaped again (`%2520`); `None`: there
+    /// are none.
     pub(super) fn of_address(original: &'a str) -> Option<Plain<'a>> {
         let mut signs = original.bytes().enumerate().filter(|(_, byte)| *byte == b'%');
         let any = signs.any(|(at, _)| {
@@ -43,7 +47,7 @@ impl<'a> Plain<'a> {
         }
         Some(Plain::read(original, |first, rest| match first {
             '\\' => escape(rest).unwrap_or((Some('\\'), 1)),
-            '%' => percent(rest).map_or((Some('%'), 1), |char| (Some(char), 3)),
+            '%' => percent(rest).unwrap_or((Some('%'), 1)),
             other => (folded(other), other.len_utf8()),
         }))
     }
@@ -84,14 +88,52 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// The character that three bytes of an address stand for, where it is one that is seen in ASCII.
-fn percent(bytes: &[u8]) -> Option<char> {
-    let [b'%', high, low, ..] = *bytes else {
-        return None;
+/// The character that escapes at the beginning of bytes of an address stand for, and their length; `None`: they are none, or
+/// of a control character that nothing is looked for behind.
+fn percent(bytes: &[u8]) -> Option<(Option<char>, usize)> {
+    let (lead, mut len) = percent_byte(bytes)?;
+    let count = match lead {
+        b'\n' | b'\r' => return Some((Some('\n'), len)),
+        b'\t' => return Some((Some(' '), len)),
+        b' '..=b'~' => return Some((Some(char::from(lead)), len)),
+        0xc2..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf4 => 4,
+        _ => return None,
     };
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let code = digit(high)? * 16 + digit(low)?;
-    char::from_u32(code).filter(|char| matches!(char, ' '..='~'))
+    let mut encoded = [lead, 0, 0, 0];
+    let encoded = encoded.get_mut(..count)?;
+    for place in encoded.iter_mut().skip(1) {
+        let (byte, more) = percent_byte(bytes.get(len..)?)?;
+        *place = byte;
+        len += more;
+    }
+    let char = std::str::from_utf8(encoded).ok()?.chars().next()?;
+    Some((folded(char), len))
+}
+
+/// The byte that `%XX`, or `%25XX` and so on, stands for, and the length of that.
+fn percent_byte(bytes: &[u8]) -> Option<(u8, usize)> {
+    let pair = |at: usize| {
+        let &[high, low] = bytes.get(at..at + 2)? else {
+            return None;
+        };
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+    };
+    if bytes.first() != Some(&b'%') {
+        return None;
+    }
+    let mut at = 1;
+    let mut byte = pair(at)?;
+    for _ in 1..DEEPEST {
+        // Nobody escapes letters and digits: those behind an escaped `%` are text.
+        let Some(inner) = pair(at + 2).filter(|inner| byte == b'%' && !inner.is_ascii_alphanumeric()) else {
+            break;
+        };
+        (at, byte) = (at + 2, inner);
+    }
+    Some((byte, at + 2))
 }
 
 fn is_odd(char: char) -> bool {
@@ -112,8 +154,6 @@ fn folded(char: char) -> Option<char> {
 
 /// What a run of backslashes and what follows stands for, and its length; `None`: it is no escape.
 fn escape(bytes: &[u8]) -> Option<(Option<char>, usize)> {
-    /// Deeper than anybody nests JSON in JSON.
-    const DEEPEST: usize = 16;
     let slashes = bytes
         .iter()
         .take(DEEPEST)
@@ -164,6 +204,23 @@ mod tests {
         assert_eq!(plain.text(), "q=call +1%E4x%");
         assert_eq!(plain.original(6, 7), (6, 9));
         assert_eq!(plain.original(0, plain.text().len()), (0, original.len()));
+        for (original, expected) in [
+            ("a%0Ab%0d%0Ac%09d%00", "a\nb\n\nc d%00"),
+            ("%E6%89%8B%e6%9c%ba1", "手机1"),
+            ("%E6%89%8B%E6%9C", "手%E6%9C"),
+            ("%E6%89x%ED%A0%80%C0%80%20", "%E6%89x%ED%A0%80%C0%80 "),
+            ("%EF%BC%91%C2%A0%E2%80%8B2", "1 2"),
+            ("%F0%9F%98%80%41", "\u{1f600}A"),
+            ("a%2520b%25252Fc%25E6%2589%258B", "a b/c手"),
+            ("100%254155%25", "100%4155%"),
+        ] {
+            let plain = Plain::of_address(original).expect(original);
+            assert_eq!(plain.text(), expected, "{original}");
+            let (start, end) = plain.original(0, plain.text().len());
+            assert_eq!((start, end), (0, original.len()), "{original}");
+        }
+        let plain = Plain::of_address("x%E6%89%8B%2520y").expect("there are some");
+        assert_eq!((plain.original(1, 4), plain.original(4, 5)), ((1, 10), (10, 15)));
         let original = r"to \u0061\u0040b.com\n";
         let plain = Plain::of(original);
         let at = plain.text().find("a@b.com").expect("there");
