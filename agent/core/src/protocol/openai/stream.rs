@@ -19,7 +19,7 @@ use crate::{
 };
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use std::{borrow::Cow, fmt};
 
@@ -55,6 +55,7 @@ pub(in crate::protocol) fn message<'a>(
         message: &mut message,
         is_error: named_error,
         code: None,
+        has_choices: false,
     };
     // Checking the encoding once is cheaper than string by string.
     let read = std::str::from_utf8(data).is_ok_and(|data| {
@@ -71,7 +72,7 @@ pub(in crate::protocol) fn message<'a>(
     }
     if is_error && message.error.is_none() {
         message.error = Some(ErrorFacts {
-            code: code.and_then(http_code),
+            code: code.filter(|_| read).and_then(http_code),
             blames_request: false,
         });
     }
@@ -97,6 +98,8 @@ struct Reading<'m, 'a> {
     /// It says that it is an error.
     is_error: bool,
     code: Option<u64>,
+    /// There were `choices`: their deltas are counted, so a second time they would be counted twice.
+    has_choices: bool,
 }
 
 #[derive(Deserialize)]
@@ -134,15 +137,28 @@ impl<'de> Visitor<'de> for &mut Reading<'_, 'de> {
                     self.is_error |= map.next_value::<Text<'de>>()?.0.as_deref() == Some("error");
                 }
                 MessageMember::Model => self.message.model = map.next_value::<Text<'de>>()?.0,
-                MessageMember::Choices => map.next_value_seed(ReadChoices(self.message))?,
+                MessageMember::Choices => {
+                    if std::mem::replace(&mut self.has_choices, true) {
+                        return Err(A::Error::duplicate_field("choices"));
+                    }
+                    map.next_value_seed(ReadChoices(self.message))?;
+                }
+                // Of those that tell something the first holds, whatever comes behind it.
                 MessageMember::Usage => {
-                    self.message.usage = map.next_value::<Option<WireUsage>>()?.map(Usage::from);
+                    let usage = map.next_value::<Option<WireUsage>>()?;
+                    let known = self.message.usage.take();
+                    self.message.usage = known.or(usage.map(Usage::from));
                 }
                 MessageMember::Timings => {
-                    self.message.fallback_usage = map.next_value::<Option<WireTimings>>()?.map(Usage::from);
+                    let timings = map.next_value::<Option<WireTimings>>()?;
+                    let known = self.message.fallback_usage.take();
+                    self.message.fallback_usage = known.or(timings.map(Usage::from));
                 }
-                MessageMember::Error => self.message.error = map.next_value::<WireError>()?.0,
-                MessageMember::Code => self.code = map.next_value::<Number>()?.0,
+                MessageMember::Error => {
+                    let error = map.next_value::<WireError>()?.0;
+                    self.message.error = self.message.error.take().or(error);
+                }
+                MessageMember::Code => self.code = self.code.or(map.next_value::<Number>()?.0),
                 MessageMember::Other => {
                     map.next_value::<IgnoredAny>()?;
                 }

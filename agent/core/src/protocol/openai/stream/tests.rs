@@ -70,6 +70,19 @@ fn a_choice_tells_the_same_whatever_the_order_of_its_members() {
             r#"{"delta":{"function_call":{"name":"f"}}}"#,
             choice(0, true, None, None),
         ),
+        // Of two deltas the second, unless it is none; content is content wherever it stands.
+        (
+            r#"{"delta":{"content":"a"},"delta":{"content":"b"}}"#,
+            choice(0, true, Some("b"), None),
+        ),
+        (
+            r#"{"delta":{"content":"a"},"delta":null}"#,
+            choice(0, true, Some("a"), None),
+        ),
+        (
+            r#"{"delta":{"content":"a"},"delta":{}}"#,
+            choice(0, true, None, None),
+        ),
         // Completions; a delta, where there is one, is what was said.
         (r#"{"text":"t","index":1}"#, choice(1, true, Some("t"), None)),
         (r#"{"text":""}"#, choice(0, false, Some(""), None)),
@@ -165,6 +178,22 @@ fn a_message_that_is_none_is_told_from_an_odd_one() {
         ("", r#"{"error":"overloaded"}"#, error(None, false)),
         ("", r#"{"code":503,"object":"error"}"#, error(Some(503), false)),
         ("error", r#"{"code":503}"#, error(Some(503), false)),
+        ("error", r#"{"code":503,"#, error(None, false)),
+        (
+            "",
+            r#"{"error":{"code":429},"error":null}"#,
+            error(Some(429), false),
+        ),
+        (
+            "",
+            r#"{"error":null,"error":{"code":429},"error":{"code":500}}"#,
+            error(Some(429), false),
+        ),
+        (
+            "",
+            r#"{"object":"error","code":503,"code":null}"#,
+            error(Some(503), false),
+        ),
         ("error", "out of memory", error(None, false)),
         ("error", r#"{"id":"x","choices":[{"#, error(None, false)),
         ("", "out of memory", Err(BadMessage)),
@@ -173,11 +202,24 @@ fn a_message_that_is_none_is_told_from_an_odd_one() {
         ("", r#"{"choices":[{"delta":7}]}"#, Err(BadMessage)),
         ("", r#"{"choices":[{"#, Err(BadMessage)),
         ("", r#"{} {}"#, Err(BadMessage)),
+        (
+            "",
+            r#"{"choices":[{"text":"a"}],"choices":[{"text":"a"}]}"#,
+            Err(BadMessage),
+        ),
+        ("", r#"{"choices":[],"id":"x","choices":null}"#, Err(BadMessage)),
     ] {
         assert_eq!(read(name, data).map(|m| m.error), expected, "{name} {data}");
     }
     let cut = read("error", r#"{"id":"x","choices":[{"index":1}],"#).expect("an error");
     assert_eq!(cut.id, None, "nothing of what could not be read to its end");
     assert_eq!(cut.choices.iter().count(), 0);
+    let twice = r#"{"usage":null,"usage":{"prompt_tokens":7},"usage":null,"usage":{"prompt_tokens":8}}"#;
+    let usage = read("", twice).expect("a message").usage;
+    assert_eq!(
+        usage.and_then(|usage| usage.input),
+        Some(7),
+        "the first that tells"
+    );
     assert!(read("", "[DONE]").expect("the end").done);
 }
