@@ -10,7 +10,7 @@
 mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
 };
@@ -109,6 +109,8 @@ struct Holder {
 #[derive(Debug)]
 struct Known {
     source: u16,
+    /// Told before the list that its source is telling, and not yet in that.
+    stale: bool,
     addresses: Box<[IpAddr]>,
     bytes: usize,
 }
@@ -130,21 +132,25 @@ pub struct Pods {
     known: HashMap<Arc<str>, Known>,
     /// Mostly one; the last has the address.
     by_address: HashMap<IpAddr, Vec<Holder>>,
-    /// Sources that are telling all their pods, and which they have told.
-    listed: BTreeMap<u16, HashSet<Arc<str>>>,
+    /// Sources that are telling all their pods.
+    listing: BTreeSet<u16>,
+    /// Of the known: how many are stale, at most `max`.
+    stale: usize,
     told: u64,
     refused: u64,
     bytes: usize,
 }
 
 impl Pods {
-    /// Nothing is known; at most `max` pods are at once.
+    /// Nothing is known; at most `max` pods are at once, and beside them, while a source tells all its pods, at most `max`
+    /// that were known before and that it has not told yet.
     pub fn new(max: usize) -> Pods {
         Pods {
             max,
             known: HashMap::new(),
             by_address: HashMap::new(),
-            listed: BTreeMap::new(),
+            listing: BTreeSet::new(),
+            stale: 0,
             told: 0,
             refused: 0,
             bytes: 0,
@@ -181,15 +187,26 @@ impl Pods {
             PodChange::Gone { namespace, name } => {
                 self.forget(&key(namespace, name));
             }
-            PodChange::ListBegins { source } => {
-                self.listed.insert(*source, HashSet::new());
-            }
+            PodChange::ListBegins { source } => self.list_begins(*source),
             PodChange::ListEnds { source } => {
-                if let Some(listed) = self.listed.remove(source) {
-                    self.retain(|key, known| known.source != *source || listed.contains(key));
+                if self.listing.remove(source) {
+                    self.forget_where(|known| known.source == *source && known.stale, usize::MAX);
                 }
             }
         }
+    }
+
+    fn list_begins(&mut self, source: u16) {
+        self.listing.insert(source);
+        let fresh = |known: &Known| known.source == source && !known.stale;
+        let more = self.known.values().filter(|known| fresh(known)).count();
+        // Lists that never end would add up: what was stale before goes.
+        let excess = (self.stale + more).saturating_sub(self.max);
+        self.forget_where(|known| known.stale, excess);
+        for known in self.known.values_mut().filter(|known| fresh(known)) {
+            known.stale = true;
+        }
+        self.stale += more;
     }
 
     fn present(&mut self, source: u16, state: &PodState) {
@@ -210,12 +227,10 @@ impl Pods {
         if addresses.is_empty() {
             return;
         }
-        if self.known.len() >= self.max {
+        // Those that are stale will mostly be told again, or be gone when the list ends: they take nobody's place.
+        if self.known.len() - self.stale >= self.max {
             self.refused += 1;
             return;
-        }
-        if let Some(listed) = self.listed.get_mut(&source) {
-            listed.insert(Arc::clone(&key));
         }
         let pod = Arc::new(state.pod.clone());
         self.told += 1;
@@ -235,6 +250,7 @@ impl Pods {
             key,
             Known {
                 source,
+                stale: false,
                 addresses,
                 bytes,
             },
@@ -246,6 +262,7 @@ impl Pods {
             return;
         };
         self.bytes -= known.bytes;
+        self.stale -= usize::from(known.stale);
         for address in &known.addresses {
             if let Some(holders) = self.by_address.get_mut(address) {
                 holders.retain(|holder| *holder.key != *key);
@@ -256,11 +273,12 @@ impl Pods {
         }
     }
 
-    fn retain(&mut self, keep: impl Fn(&Arc<str>, &Known) -> bool) {
+    fn forget_where(&mut self, which: impl Fn(&Known) -> bool, most: usize) {
         let gone: Vec<Arc<str>> = self
             .known
             .iter()
-            .filter(|(key, known)| !keep(key, known))
+            .filter(|(_, known)| which(known))
+            .take(most)
             .map(|(key, _)| Arc::clone(key))
             .collect();
         for key in gone {

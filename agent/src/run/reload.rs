@@ -131,6 +131,9 @@ impl Reloader {
                 if let Some(pods) = &self.pods {
                     pods.want_labels(config.scenes().pod_labels());
                 }
+                if let Some(missing) = super::pods::missing(&self.config, self.pods.is_some()) {
+                    tracing::warn!("{missing}; see docs/clients.md");
+                }
                 records.configure(&config.records);
                 if !self.outlets.is_empty() {
                     metrics.records_begin();

@@ -130,3 +130,10 @@ pub struct PipelineStats {
     /// Pods.
     pub pods: PodStats,
 }
+
+impl Pipeline {
+    /// What it holds of pods; [`PipelineStats`] without the sum over all that it holds.
+    pub fn pods(&self) -> PodStats {
+        self.pods.stats()
+    }
+}

@@ -148,7 +148,63 @@ fn pods_past_the_bound_are_refused_and_counted() {
     assert_eq!(of(&pods, "10.0.0.2").as_deref(), Some("c"));
 }
 
+#[test]
+fn pods_that_a_list_will_drop_take_no_place() {
+    let mut pods = Pods::new(2);
+    let mut tell = |changes: Vec<PodChange>| {
+        changes.iter().for_each(|change| pods.apply(change));
+        let found = (1..=6)
+            .filter_map(|n| of(&pods, &format!("10.0.0.{n}")))
+            .collect::<Vec<_>>();
+        assert_eq!(pods.stats().pods, found.len());
+        (found.concat(), pods.stats().refused)
+    };
+    let told = |n: u8| {
+        present(state(
+            &char::from(b'a' + n - 1).to_string(),
+            &format!("10.0.0.{n}"),
+            1,
+        ))
+    };
+    let begins = || PodChange::ListBegins { source: 0 };
+    let ends = || PodChange::ListEnds { source: 0 };
+    assert_eq!(tell(vec![told(1), told(2)]), ("ab".into(), 0));
+    assert_eq!(tell(vec![begins(), told(3), told(4)]), ("abcd".into(), 0));
+    assert_eq!(tell(vec![told(5)]), ("abcd".into(), 1), "as many as there may be");
+    // The list breaks off; what neither it nor the next told so far is kept while there is room.
+    assert_eq!(tell(vec![begins()]), ("cd".into(), 1));
+    assert_eq!(tell(vec![told(5), gone("e"), told(6)]), ("cdf".into(), 1));
+    assert_eq!(tell(vec![told(4)]), ("cdf".into(), 1));
+    assert_eq!(tell(vec![ends()]), ("df".into(), 1));
+    assert_eq!(tell(vec![told(1)]), ("df".into(), 2));
+    assert_eq!(tell(vec![begins(), gone("f"), told(1), ends()]), ("a".into(), 2));
+    assert_eq!((pods.stale, pods.known.len()), (0, 1));
+}
+
 proptest! {
+    /// Whatever lists are begun and broken off, there are no more than the bound allows, and at the end of all lists no more
+    /// than the bound.
+    #[test]
+    fn the_bound_holds_during_lists(steps in prop::collection::vec((0u8..8, 0u16..2, 0u8..12), 0..80)) {
+        let mut pods = Pods::new(3);
+        for (what, source, n) in steps {
+            let name = format!("p{n}");
+            pods.apply(&match what {
+                0 => gone(&name),
+                1 => PodChange::ListBegins { source },
+                2 => PodChange::ListEnds { source },
+                _ => PodChange::Present { source, state: state(&name, &format!("10.0.0.{n}"), 1) },
+            });
+            let stale = pods.known.values().filter(|known| known.stale).count();
+            prop_assert_eq!(pods.stale, stale);
+            prop_assert!(stale <= 3 && pods.known.len() - stale <= 3);
+        }
+        for source in 0..2 {
+            pods.apply(&PodChange::ListEnds { source });
+        }
+        prop_assert!(pods.stale == 0 && pods.known.len() <= 3);
+    }
+
     /// Whatever is told, the map says what a plain search over the last states says, and holds nothing else.
     #[test]
     fn the_map_is_what_a_search_finds(

@@ -137,6 +137,8 @@ impl SceneRules {
                 }
             }
         }
+        // In another order they are the same: nobody need ask for all pods again.
+        out.labels.sort_unstable();
         out.rules = rules;
         Ok(out)
     }
@@ -146,7 +148,7 @@ impl SceneRules {
         self.rules.len()
     }
 
-    /// Names of the labels of clients' pods that they ask for.
+    /// Names of the labels of clients' pods that they ask for, sorted.
     pub fn pod_labels(&self) -> &[String] {
         &self.labels
     }

@@ -35,7 +35,7 @@ fn rules_tell_what_they_want_to_know_of_pods() {
         }),
     ])
     .unwrap();
-    assert_eq!(rules.pod_labels(), ["team", "app"]);
+    assert_eq!(rules.pod_labels(), ["app", "team"]);
     assert_eq!(rules.first_by_pod(), Some(1));
     let none = SceneRules::new(vec![named(by_host)]).unwrap();
     assert_eq!((none.pod_labels().len(), none.first_by_pod()), (0, None));

@@ -15,6 +15,6 @@ impl Tap {
             self.exporter.metrics().event(&kind);
             self.pipeline.handle(Event { at, kind }, &mut self.observations);
         }
-        self.exporter.pods().holds(self.pipeline.stats().pods);
+        self.exporter.pods().holds(self.pipeline.pods());
     }
 }
