@@ -90,7 +90,7 @@ pub struct History<'a> {
     pub to: Nanos,
     /// Requests that ended in it.
     pub requests: Vec<&'a RequestRecord>,
-    /// Those of them that came by way of a gateway, with its part.
+    /// Those of them that came by way of a gateway, with its part; and others that were for the same exchanges.
     pub gateways: Vec<(&'a RequestRecord, &'a GatewayPart)>,
     /// Everything else, in any order.
     pub moments: Vec<&'a Moment>,

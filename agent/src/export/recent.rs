@@ -8,7 +8,7 @@ use infertap_core::gateway::{GatewayPart, Joined};
 use infertap_core::{Blamed, Nanos, RequestRecord, Status};
 use serde::Serialize;
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -82,6 +82,18 @@ impl Filter {
             && is(&self.scene, &record.scene)
             && self.status.is_none_or(|status| status == record.status)
     }
+}
+
+/// What is known since some time; oldest first.
+#[derive(Debug)]
+pub struct Since {
+    /// What was asked for.
+    pub requests: Vec<Arc<RecentRequest>>,
+    /// Those of them that came by way of a gateway, and all others that were for the same exchanges: a gateway may have
+    /// tried another engine before.
+    pub by_gateway: Vec<Arc<RecentRequest>>,
+    /// Until when some are forgotten.
+    pub forgotten: Option<Nanos>,
 }
 
 impl Recent {
@@ -162,18 +174,32 @@ impl Recent {
         }
     }
 
-    /// Records of requests of an engine, or of all, that ended at `from` or later, oldest first; and until when some are
-    /// forgotten.
-    pub fn since(&self, from: Nanos, engine: Option<&str>) -> (Vec<Arc<RecentRequest>>, Option<Nanos>) {
+    /// Records of requests of an engine, or of all, that ended at `from` or later.
+    pub fn since(&self, from: Nanos, engine: Option<&str>) -> Since {
         let ring = lock(&self.ring);
-        let kept = ring
+        let requests: Vec<Arc<RecentRequest>> = ring
             .records
             .iter()
             .filter(|request| engine.is_none_or(|engine| engine == &*request.record.engine))
             .filter(|request| ended(&request.record).is_some_and(|at| at >= from))
             .cloned()
             .collect();
-        (kept, ring.forgotten)
+        let exchange = |request: &RecentRequest| {
+            let part = request.gateway.as_ref()?;
+            Some((Arc::clone(&part.name), part.id.clone()))
+        };
+        let exchanges: HashSet<_> = requests.iter().filter_map(|request| exchange(request)).collect();
+        let by_gateway = ring
+            .records
+            .iter()
+            .filter(|request| exchange(request).is_some_and(|id| exchanges.contains(&id)))
+            .cloned()
+            .collect();
+        Since {
+            requests,
+            by_gateway,
+            forgotten: ring.forgotten,
+        }
     }
 
     /// The newest `limit` records that `filter` admits, newest first.
@@ -204,6 +230,13 @@ fn ended(record: &RequestRecord) -> Option<Nanos> {
 /// About what a record takes.
 fn bytes(record: &RequestRecord) -> usize {
     let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    // Requests of one pod share them; each may be the last that holds them.
+    let client = [
+        &record.client_namespace,
+        &record.client_pod,
+        &record.client_workload,
+        &record.client_workload_kind,
+    ];
     size_of::<RequestRecord>()
         + record.id.len()
         + record.trace_id.len()
@@ -214,6 +247,7 @@ fn bytes(record: &RequestRecord) -> usize {
         + record.scene.len()
         + record.protocol.len()
         + optional(&record.finish_reason)
+        + client.into_iter().flatten().map(|text| text.len()).sum::<usize>()
         + record
             .incomplete
             .iter()
@@ -271,7 +305,11 @@ mod tests {
             recent.push(&record);
         }
         let since = |from, engine| {
-            let (records, forgotten) = recent.since(from, engine);
+            let Since {
+                requests: records,
+                forgotten,
+                ..
+            } = recent.since(from, engine);
             let ids: Vec<String> = records.iter().map(|request| request.record.id.clone()).collect();
             (ids.join(" "), forgotten)
         };
@@ -316,6 +354,21 @@ mod tests {
         assert_eq!(ring.early.len(), MOST_EARLY);
         let bytes: usize = ring.records.iter().map(|request| request.bytes()).sum();
         assert_eq!(ring.bytes, bytes);
+    }
+
+    #[test]
+    fn the_texts_of_the_client_count() {
+        let mut with = with_id("1", "m", Status::Ok);
+        let without = bytes(&with);
+        for (text, len) in [
+            (&mut with.client_namespace, 1),
+            (&mut with.client_pod, 20),
+            (&mut with.client_workload, 300),
+            (&mut with.client_workload_kind, 4000),
+        ] {
+            *text = Some("x".repeat(len).into());
+        }
+        assert_eq!(bytes(&with), without + 4321);
     }
 
     #[test]

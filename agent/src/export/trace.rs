@@ -4,6 +4,7 @@
 //! `chrome_trace`).
 
 use super::Exporter;
+use super::recent::Since;
 use crate::clock::{monotonic_ns, unix_ms};
 use infertap_core::chrome_trace::{self, Moment, TooLarge};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +49,11 @@ impl Exporter {
             let words: Vec<&str> = words.into_iter().flatten().collect();
             labels.insert(Arc::clone(&gpu.gpu), words.join(" "));
         }
-        let (requests, requests_forgotten) = self.recent.since(from, engine);
+        let Since {
+            requests,
+            by_gateway,
+            forgotten: requests_forgotten,
+        } = self.recent.since(from, engine);
         let known = engines.iter().find(|status| Some(&*status.info.id) == engine);
         if let Some(engine) = engine
             && known.is_none()
@@ -76,7 +81,7 @@ impl Exporter {
             from,
             to,
             requests: requests.iter().map(|request| &request.record).collect(),
-            gateways: requests
+            gateways: by_gateway
                 .iter()
                 .filter_map(|request| Some((&request.record, request.gateway.as_ref()?)))
                 .collect(),

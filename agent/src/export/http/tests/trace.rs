@@ -122,3 +122,35 @@ async fn a_request_by_way_of_a_gateway_has_its_part() {
     };
     assert_eq!(named("nginx-8080"), 1, "{trace}");
 }
+
+/// The gateway tried another engine before, of which the trace has nothing else.
+#[test]
+fn a_gateway_s_exchange_is_told_whole_in_the_trace_of_one_engine() {
+    let exporter = Exporter::new(&MetricsConfig::default(), &ServerConfig::default()).expect("valid");
+    let now = monotonic_ns();
+    let asks = [("a", 1, now - 8000, now - 6000), ("b", 2, now - 5000, now - 1000)];
+    for (engine, n, from, to) in asks {
+        let labels = labels(engine, "m", "chat");
+        let mut record = record(&labels, Status::Ok);
+        record.id = format!("{n:016x}");
+        (record.t0_ns, record.t4_ns) = (Some(from), Some(to));
+        (record.t1_ns, record.t2_ns, record.t3_ns) = (None, None, None);
+        exporter.apply(&[finished(&labels, record)]);
+        let mut joined = crate::export::metrics::gateway_tests::joined(n);
+        joined.part.t0_ns = Some(now - 9000);
+        (joined.part.first_byte_ns, joined.part.t4_ns) = (None, Some(now));
+        exporter.apply(&[Observation::Joined(Box::new(joined))]);
+    }
+    for engine in [Some("b"), None] {
+        let trace = exporter.trace(Duration::from_mins(1), engine).expect("small");
+        let trace: Value = serde_json::from_slice(&trace).expect("JSON");
+        let before = named(&trace, "before");
+        assert_eq!((before.len(), &before[0]["dur"]), (1, &json!(1)), "{engine:?}");
+        assert_eq!(named(&trace, "between").len(), 1, "{engine:?}");
+        assert_eq!(named(&trace, "engine").len(), 2, "{engine:?}");
+    }
+    let trace = exporter.trace(Duration::from_mins(1), Some("b")).expect("small");
+    let trace: Value = serde_json::from_slice(&trace).expect("JSON");
+    assert_eq!(trace["otherData"]["requests"], 1);
+    assert_eq!(processes(&trace), ["b", "nginx-8080"]);
+}
