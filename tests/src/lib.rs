@@ -12,6 +12,7 @@ pub mod compare;
 pub mod deployed;
 pub mod engines;
 pub mod exposition;
+pub mod gate;
 pub mod gpu;
 pub mod gpu_check;
 pub mod http;

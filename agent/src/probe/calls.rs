@@ -5,7 +5,7 @@
 //! (`symbols`). Nothing here is fatal: a function that can't be probed is told and the rest goes on.
 
 use super::attach::{CALLS, CallSpec};
-use super::detach::{Links, detach};
+use super::detach::{Closing, Links, detach};
 use super::functions::{ASPECTS, FUNCTIONS};
 use super::loader::{load_uprobe, uprobe};
 use super::mapped::{MappedFile, executable_files};
@@ -34,6 +34,8 @@ pub(super) type Identity = (String, u64);
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     files: HashMap<Identity, Attached>,
+    /// Files whose links are being closed: they are attached to again only then.
+    closing: HashMap<Identity, Closing>,
     processes: BTreeMap<u32, Look>,
     /// Programs that the kernel refused to load or to attach: tried once.
     refused: BTreeSet<&'static str>,
@@ -54,6 +56,8 @@ struct Attached {
 struct Look {
     due: Instant,
     pause: Duration,
+    /// No file of it still waits for old links to be closed.
+    whole: bool,
 }
 
 impl Calls {
@@ -64,12 +68,18 @@ impl Calls {
             .processes
             .get(&pid)
             .map_or(FIRST_PAUSE, |look| (look.pause * 2).min(LAST_PAUSE));
-        let due = now + pause;
-        self.processes.insert(pid, Look { due, pause });
+        let look = Look {
+            due: now + pause,
+            pause,
+            whole: true,
+        };
+        self.processes.insert(pid, look);
+        self.closing.retain(|_, closing| !closing.is_over());
         let executable = fs::read_link(procfs.join(pid.to_string()).join("exe")).unwrap_or_default();
         let Ok(files) = executable_files(procfs, pid) else {
             return;
         };
+        let mut deferred = false;
         for file in files {
             if !may_have_functions(file.file_name()) && Path::new(&file.name) != executable {
                 continue;
@@ -77,15 +87,21 @@ impl Calls {
             let identity = (file.device.clone(), file.inode);
             if let Some(attached) = self.files.get_mut(&identity) {
                 attached.processes.insert(pid);
+            } else if self.closing.contains_key(&identity) {
+                deferred = true;
             } else if self.files.len() < MAX_FILES {
                 let mut attached = self.attach(ebpf, &file);
                 attached.processes.insert(pid);
                 self.files.insert(identity, attached);
             }
         }
+        if deferred && let Some(look) = self.processes.get_mut(&pid) {
+            look.due = now + FIRST_PAUSE;
+            look.whole = false;
+        }
     }
 
-    /// Processes whose mappings are to be read again.
+    /// Processes whose mappings are to be read again by now.
     pub(super) fn due(&self, now: Instant) -> Vec<u32> {
         let due = self.processes.iter().filter(|(_, look)| look.due <= now);
         due.map(|(pid, _)| *pid).collect()
@@ -96,25 +112,35 @@ impl Calls {
         if self.processes.remove(&pid).is_none() {
             return;
         }
-        self.files.retain(|_, attached| {
+        let mut over = Links::new();
+        let mut files = Vec::new();
+        self.files.retain(|identity, attached| {
             if attached.processes.remove(&pid) && attached.processes.is_empty() {
-                detach(ebpf, std::mem::take(&mut attached.links));
+                over.append(&mut attached.links);
+                files.push(identity.clone());
                 return false;
             }
             true
         });
+        let closing = detach(ebpf, over);
+        if !closing.is_over() {
+            self.closing
+                .extend(files.into_iter().map(|identity| (identity, closing.clone())));
+        }
     }
 
-    /// Each aspect that calls can cover of an engine, and whether those of these processes do.
-    pub(super) fn coverage(&self, pids: &[u32]) -> Vec<(&'static str, bool)> {
-        let of_engine = |attached: &&Attached| pids.iter().any(|pid| attached.processes.contains(pid));
-        let has: BTreeSet<u32> = self
+    /// Numbers of the functions that are probed in what `pid` has mapped; `None` until all of that was looked at.
+    pub(super) fn functions_of(&self, pid: u32) -> Option<BTreeSet<u32>> {
+        self.processes.get(&pid).filter(|look| look.whole)?;
+        let of_process = self
             .files
             .values()
-            .filter(of_engine)
-            .flat_map(|attached| attached.functions.iter().copied())
-            .collect();
-        covered_by(&has)
+            .filter(|attached| attached.processes.contains(&pid));
+        Some(
+            of_process
+                .flat_map(|attached| attached.functions.iter().copied())
+                .collect(),
+        )
     }
 
     /// What became known of probes since this was last asked.
@@ -197,7 +223,8 @@ fn spec_of(function: Function) -> Option<&'static CallSpec> {
     CALLS.iter().find(|spec| spec.function == function)
 }
 
-fn covered_by(has: &BTreeSet<u32>) -> Vec<(&'static str, bool)> {
+/// Each aspect that calls can cover of an engine, and whether the functions with these numbers do.
+pub(super) fn covered_by(has: &BTreeSet<u32>) -> Vec<(&'static str, bool)> {
     let one_of = |any: &&[Function]| any.iter().any(|function| has.contains(&(*function as u32)));
     ASPECTS
         .iter()

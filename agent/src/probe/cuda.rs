@@ -9,11 +9,12 @@ mod library;
 pub mod symbols;
 
 use super::calls::Identity;
-use super::detach::{Links, detach};
+use super::detach::{Closing, Links, detach};
 use super::mapped::{MappedFile, executable_files};
 use super::{CudaRow, ProbeError, ProbeState};
 use aya::Ebpf;
 use counts::Counts;
+pub use counts::CudaSums;
 use infertap_abi::{CLASSES, CudaClass, CudaProcess, CudaRange};
 use library::{Library, layout};
 pub use library::{MappedLibrary, libraries};
@@ -56,6 +57,8 @@ const CLASS: [CudaClass; CLASSES - 1] = [
 pub(super) struct Cuda {
     counts: Counts,
     files: HashMap<Identity, Library>,
+    /// Files with links that are being closed: they are attached to again only then.
+    closing: HashMap<Identity, Vec<Closing>>,
     processes: BTreeMap<u32, Process>,
     /// Programs that the kernel refused: tried once.
     refused: BTreeSet<&'static str>,
@@ -75,15 +78,19 @@ struct Process {
 }
 
 impl Cuda {
-    pub(super) fn new(ebpf: &mut Ebpf) -> Result<Cuda, ProbeError> {
-        Ok(Cuda {
+    /// And a reader of all sums.
+    pub(super) fn new(ebpf: &mut Ebpf) -> Result<(Cuda, CudaSums), ProbeError> {
+        let sums = CudaSums::new(ebpf)?;
+        let cuda = Cuda {
             counts: Counts::new(ebpf)?,
             files: HashMap::new(),
+            closing: HashMap::new(),
             processes: BTreeMap::new(),
             refused: BTreeSet::new(),
             told: None,
             news: Vec::new(),
-        })
+        };
+        Ok((cuda, sums))
     }
 
     /// Looks into a process from now on.
@@ -138,8 +145,20 @@ impl Cuda {
         if libraries.is_empty() {
             return;
         }
+        let identity = |file: &MappedFile| (file.device.clone(), file.inode);
+        self.closing
+            .retain(|_, closing| !closing.iter().all(Closing::is_over));
+        let waits = libraries
+            .iter()
+            .any(|(_, file)| self.closing.contains_key(&identity(file)));
+        if waits && let Some(process) = self.processes.get_mut(&pid) {
+            // With part of the probes its calls would be counted in part. It is looked at as if it had grown.
+            process.pages = None;
+            process.due = now + GROWING;
+            return;
+        }
         for (side, file) in &libraries {
-            let identity = (file.device.clone(), file.inode);
+            let identity = identity(file);
             if let Some(library) = self.files.get_mut(&identity) {
                 library.path.clone_from(&file.path);
                 library.processes.insert(pid);
@@ -214,13 +233,15 @@ impl Cuda {
     fn settle(&mut self, ebpf: &mut Ebpf, now: Instant) {
         let Cuda {
             files,
+            closing,
             processes,
             refused,
             news,
             ..
         } = self;
-        let mut over = Links::new();
-        for library in files.values_mut() {
+        closing.retain(|_, closing| !closing.iter().all(Closing::is_over));
+        let mut over: Vec<(Identity, Links)> = Vec::new();
+        for (identity, library) in files {
             for class in CLASS {
                 let needed = library.side == Side::Driver
                     || library.processes.iter().any(|pid| {
@@ -229,15 +250,28 @@ impl Cuda {
                             .and_then(|process| process.confirmed.get(&(class as u32)));
                         confirmed.is_none_or(|since| now.saturating_duration_since(*since) < LINGER)
                     });
-                if needed && !library.links.contains_key(&(class as u32)) {
+                let attached = library.links.contains_key(&(class as u32));
+                if needed && !attached && !closing.contains_key(identity) {
                     let links = library.attach(ebpf, class, refused, news);
                     library.links.insert(class as u32, links);
                 } else if !needed && let Some(links) = library.links.remove(&(class as u32)) {
-                    over.extend(links);
+                    over.push((identity.clone(), links));
                 }
             }
         }
-        detach(ebpf, over);
+        self.close(ebpf, over);
+    }
+
+    /// Detaches, and notes from which files.
+    fn close(&mut self, ebpf: &mut Ebpf, over: Vec<(Identity, Links)>) {
+        let (files, links): (Vec<Identity>, Vec<Links>) = over.into_iter().unzip();
+        let closing = detach(ebpf, links.into_iter().flatten().collect());
+        if closing.is_over() {
+            return;
+        }
+        for identity in files {
+            self.closing.entry(identity).or_default().push(closing.clone());
+        }
     }
 
     fn tell(&mut self) {
@@ -270,44 +304,35 @@ impl Cuda {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether the calls of these processes are counted; `None` when none of them has CUDA mapped.
-    pub(super) fn covers(&self, pids: &[u32]) -> Option<bool> {
-        let libraries: Vec<&Library> = self
+    /// Whether the calls of this process are counted; `None` when it has no CUDA mapped, as far as is known.
+    pub(super) fn covers(&self, pid: u32) -> Option<bool> {
+        let mut libraries = self
             .files
             .values()
-            .filter(|library| pids.iter().any(|pid| library.processes.contains(pid)))
-            .collect();
-        let counted = pids
-            .iter()
-            .filter_map(|pid| self.processes.get(pid))
-            .any(|process| process.told.is_some());
-        let launches = libraries
-            .iter()
-            .any(|library| library.has_links(CudaClass::Launch));
-        (!libraries.is_empty()).then_some(counted && launches)
-    }
-
-    /// All sums, by process.
-    pub(super) fn read(&self) -> BTreeMap<u32, Vec<CudaRow>> {
-        if self.processes.values().all(|process| process.told.is_none()) {
-            return BTreeMap::new();
-        }
-        self.counts.read()
+            .filter(|library| library.processes.contains(&pid))
+            .peekable();
+        libraries.peek()?;
+        let counted = self
+            .processes
+            .get(&pid)
+            .is_some_and(|process| process.told.is_some());
+        Some(counted && libraries.any(|library| library.has_links(CudaClass::Launch)))
     }
 
     /// A process has ended, or is watched no longer: its last sums, if any were kept.
     pub(super) fn forget(&mut self, ebpf: &mut Ebpf, pid: u32) -> Option<Vec<CudaRow>> {
         let process = self.processes.remove(&pid)?;
         let rows = process.told.map(|_| self.counts.end(pid));
-        let mut over = Links::new();
-        self.files.retain(|_, library| {
+        let mut over = Vec::new();
+        self.files.retain(|identity, library| {
             if library.processes.remove(&pid) && library.processes.is_empty() {
-                over.extend(std::mem::take(&mut library.links).into_values().flatten());
+                let links = std::mem::take(&mut library.links);
+                over.push((identity.clone(), links.into_values().flatten().collect()));
                 return false;
             }
             true
         });
-        detach(ebpf, over);
+        self.close(ebpf, over);
         rows
     }
 }

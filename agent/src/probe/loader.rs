@@ -5,24 +5,27 @@ use super::attach::{
     TracepointSpec,
 };
 use super::calls::Calls;
-use super::cuda::Cuda;
-use super::detach::{Links, detach};
+use super::cuda::{Cuda, CudaSums};
+use super::detach::{Closing, Links, detach};
 use super::targets::abi;
-use super::{CudaRow, ProbeError, ProbeState, Ring, Targets, Tracefs, libc, tracefs};
+use super::{Coverage, CudaRow, ProbeError, ProbeState, Ring, Targets, Tracefs, libc, tracefs};
 use crate::config::SocketProbe;
 use aya::programs::uprobe::UProbeScope;
 use aya::programs::{ProgramError, TracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The committed BPF object: built by `cargo xtask ebpf`, byte-reproducible, checked by `cargo xtask ebpf --check`.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/infertap.bpf.o");
 
 const PROCESS: &str = "process_tracepoint";
 const ARRIVAL: &str = "arrival_tracepoint";
+/// How often it is looked whether the runtime's probes are needed.
+const CONFIRM: Duration = Duration::from_secs(1);
 
 /// What the loader needs to know.
 #[derive(Debug, Clone)]
@@ -46,9 +49,13 @@ pub struct Probes {
     socket_probe: SocketProbe,
     procfs: PathBuf,
     libc_links: HashMap<u32, Links>,
+    /// Processes whose links are being closed.
+    libc_closing: HashMap<u32, Closing>,
     states: Vec<ProbeState>,
     calls: Calls,
     cuda: Cuda,
+    cuda_sums: Arc<CudaSums>,
+    confirmed: Instant,
 }
 
 impl Probes {
@@ -139,13 +146,16 @@ impl Probes {
                 });
             }
         }
-        let cuda = Cuda::new(&mut ebpf)?;
+        let (cuda, cuda_sums) = Cuda::new(&mut ebpf)?;
         let probes = Probes {
             cuda,
+            cuda_sums: Arc::new(cuda_sums),
+            confirmed: Instant::now(),
             ebpf,
             socket_probe: options.socket_probe,
             procfs: options.procfs.clone(),
             libc_links: HashMap::new(),
+            libc_closing: HashMap::new(),
             states,
             calls: Calls::default(),
         };
@@ -176,6 +186,10 @@ impl Probes {
         if libraries.is_empty() {
             return Err(ProbeError::NoLibc);
         }
+        if let Some(closing) = self.libc_closing.remove(&pid) {
+            // With both, each call would be told twice.
+            closing.wait();
+        }
         let mut links = Links::new();
         for library in &libraries {
             let places = libc::places(library);
@@ -184,7 +198,7 @@ impl Probes {
                 if let Err(error) = self.attach_libc(*spec, place, library, scope, &mut links)
                     && spec.required
                 {
-                    detach(&mut self.ebpf, links);
+                    self.close_libc(pid, links);
                     return Err(error);
                 }
             }
@@ -221,50 +235,26 @@ impl Probes {
     /// Undoes [`Probes::attach_process`].
     pub fn detach_process(&mut self, pid: u32) {
         if let Some(links) = self.libc_links.remove(&pid) {
-            detach(&mut self.ebpf, links);
+            self.close_libc(pid, links);
         }
         self.calls.forget(&mut self.ebpf, pid);
     }
 
-    /// Looks for functions of engines and tokenizers in what `pid` has mapped, and attaches to them.
+    fn close_libc(&mut self, pid: u32, links: Links) {
+        self.libc_closing.retain(|_, closing| !closing.is_over());
+        let closing = detach(&mut self.ebpf, links);
+        self.libc_closing.insert(pid, closing);
+    }
+
+    /// Looks for functions of engines and tokenizers in what `pid` has mapped, attaches to them, and looks again from time to
+    /// time.
     pub fn attach_calls(&mut self, pid: u32, now: Instant) {
         self.calls.look(&mut self.ebpf, &self.procfs, pid, now);
     }
 
-    /// Processes whose mappings should be looked at again with [`Probes::attach_calls`].
-    pub fn calls_due(&self, now: Instant) -> Vec<u32> {
-        self.calls.due(now)
-    }
-
-    /// What became known of the probes on functions since this was last asked.
-    pub fn take_call_news(&mut self) -> Vec<ProbeState> {
-        let mut news = self.calls.take_news();
-        news.extend(self.cuda.take_news());
-        news
-    }
-
-    /// Each aspect of [`super::functions::ASPECTS`], and whether the calls of these processes cover it.
-    pub fn calls_cover(&self, pids: &[u32]) -> Vec<(&'static str, bool)> {
-        self.calls.coverage(pids)
-    }
-}
-
-/// CUDA calls.
-impl Probes {
     /// Counts the CUDA calls of a process from when it has CUDA mapped.
     pub fn watch_cuda(&mut self, pid: u32, now: Instant) {
         self.cuda.watch(&mut self.ebpf, &self.procfs, pid, now);
-    }
-
-    /// Looks whether processes have mapped CUDA since. Call it about every 100 ms.
-    pub fn look_for_cuda(&mut self, now: Instant) {
-        self.cuda.look(&mut self.ebpf, &self.procfs, now);
-    }
-
-    /// All sums by process, about once a second.
-    pub fn read_cuda(&mut self, now: Instant) -> BTreeMap<u32, Vec<CudaRow>> {
-        self.cuda.confirm(&mut self.ebpf, now);
-        self.cuda.read()
     }
 
     /// Counts no more of a process; its last sums, if any were kept.
@@ -272,9 +262,37 @@ impl Probes {
         self.cuda.forget(&mut self.ebpf, pid)
     }
 
-    /// Whether the CUDA calls of these processes are counted; `None` when none of them has CUDA mapped.
-    pub fn cuda_covers(&self, pids: &[u32]) -> Option<bool> {
-        self.cuda.covers(pids)
+    /// Looks whether processes have mapped CUDA, engines or tokenizers since, and detaches from what is needed no longer.
+    /// Call it about every 100 ms.
+    pub fn advance(&mut self, now: Instant) {
+        self.cuda.look(&mut self.ebpf, &self.procfs, now);
+        for pid in self.calls.due(now) {
+            self.attach_calls(pid, now);
+        }
+        if now.saturating_duration_since(self.confirmed) >= CONFIRM {
+            self.confirmed = now;
+            self.cuda.confirm(&mut self.ebpf, now);
+        }
+    }
+
+    /// What became known of the probes on functions since this was last asked.
+    pub fn take_news(&mut self) -> Vec<ProbeState> {
+        let mut news = self.calls.take_news();
+        news.extend(self.cuda.take_news());
+        news
+    }
+
+    /// What of a process is probed.
+    pub fn coverage(&self, pid: u32) -> Coverage {
+        Coverage {
+            functions: self.calls.functions_of(pid),
+            cuda: self.cuda.covers(pid),
+        }
+    }
+
+    /// The sums of CUDA calls, which whoever has this reads while probes are attached or detached.
+    pub fn cuda_sums(&self) -> Arc<CudaSums> {
+        Arc::clone(&self.cuda_sums)
     }
 }
 

@@ -18,6 +18,9 @@ pub mod symbols;
 mod targets;
 mod tracefs;
 
+use std::collections::BTreeSet;
+
+pub use cuda::CudaSums;
 pub use error::ProbeError;
 pub use loader::{OBJECT, ProbeOptions, Probes};
 pub use ring::Ring;
@@ -33,6 +36,22 @@ pub struct CudaRow {
     pub stream: u64,
     /// The sums.
     pub count: infertap_abi::CudaCount,
+}
+
+/// What of one process is probed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Numbers of the functions of engines and tokenizers that are; `None` until all that it has mapped was looked at.
+    pub functions: Option<BTreeSet<u32>>,
+    /// Whether its CUDA calls are counted; `None` while it has no CUDA mapped, as far as is known.
+    pub cuda: Option<bool>,
+}
+
+impl Coverage {
+    /// Each aspect of [`functions::ASPECTS`], and whether these functions cover it.
+    pub fn aspects(functions: &BTreeSet<u32>) -> Vec<(&'static str, bool)> {
+        calls::covered_by(functions)
+    }
 }
 
 /// Whether a probe runs; exported as `infertap_probe_up{probe}` and shown by `infertap doctor`.

@@ -1,16 +1,20 @@
 //! `infertap run` and `infertap record`: wiring of discovery, probes, core, recorder and exporters.
 //!
 //! Owns: the threads, their order of start and end, and signals. Refuses: what flows between them (`tap`), which
-//! processes are watched (`watch`), and the meaning of any of it (the core).
+//! processes are watched (`watch`), attaching (`attach`), and the meaning of any of it (the core).
 //!
 //! ```text
 //! kernel ──ring──▶ tap thread: decode ▶ core ▶ exporter ◀── HTTP (main thread)
-//!                   ▲      │
-//!      what to watch│      │who executed a program
+//!                   ▲      │      │  ▲
+//!      what to watch│      │      │  │what is probed
+//!                   │      │      ▼  │
+//!                   │      │     attach thread: probes, which the kernel may be long in attaching
+//!                   │      │who executed a program
 //!                   │      ▼
 //!                  watch thread: procfs          GPU sampler ──readings──▶ tap thread
 //! ```
 
+mod attach;
 mod log;
 mod pods;
 mod reload;
@@ -27,6 +31,7 @@ use crate::sampler::memory::MemorySampler;
 use crate::sampler::nvml::{NvmlMode, NvmlOpener, Sampler, Timing};
 use crate::usage::{Keeper, SharedLedger};
 use anyhow::Context as _;
+use attach::Attacher;
 pub use reload::Reload;
 use reload::Reloader;
 use std::path::PathBuf;
@@ -236,8 +241,11 @@ impl Session {
         let (commands, inbox): (_, Receiver<Command>) = channel();
         let (hints, hint_inbox) = sync_channel(HINTS);
         let (end, ended) = tokio::sync::oneshot::channel();
+        let cuda_sums = probes.cuda_sums();
+        let attacher = Attacher::start(probes).context("cannot start thread infertap-attach")?;
         let tap = Tap::new(
-            probes,
+            attacher,
+            cuda_sums,
             targets,
             ring,
             config,

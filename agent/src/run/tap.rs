@@ -3,6 +3,7 @@
 //! Owns: the order of these steps, and the kernel side's questions and housekeeping. Refuses: everything that waits, but
 //! for the ring.
 
+mod attached;
 mod calls;
 mod counts;
 mod cuda;
@@ -12,13 +13,14 @@ mod watched;
 
 pub(super) use gpu::GpuOutput;
 
+use super::attach::Attacher;
 use super::watch::Hint;
 use crate::clock::{monotonic_ns, unix_ms};
 use crate::config::Config;
 use crate::count::Counter;
 use crate::discover::{Change, Part};
 use crate::export::{Exporter, metrics::AgentLoss};
-use crate::probe::{Probes, Ring, Targets};
+use crate::probe::{CudaSums, Ring, Targets};
 use crate::recording::Recorder;
 use infertap_abi::{DropReason, RecordHeader, record_flag};
 use infertap_core::event::Socket;
@@ -72,7 +74,8 @@ enum Duty {
 
 /// State of the tap thread.
 pub(super) struct Tap {
-    probes: Probes,
+    attacher: Attacher,
+    attached: attached::Attached,
     targets: Targets,
     ring: Ring,
     pipeline: Pipeline,
@@ -106,7 +109,8 @@ pub(super) struct Tap {
 impl Tap {
     #[expect(clippy::too_many_arguments, reason = "what it is made of, once")]
     pub(super) fn new(
-        probes: Probes,
+        attacher: Attacher,
+        cuda_sums: Arc<CudaSums>,
         targets: Targets,
         ring: Ring,
         config: &Config,
@@ -118,7 +122,8 @@ impl Tap {
         let mut money = Money::new(config.prices());
         money.set_gpu_price(config.gpu_price());
         Tap {
-            probes,
+            attacher,
+            attached: attached::Attached::new(config.capture.socket_probe),
             targets,
             ring,
             pipeline: Pipeline::new(counts::pipeline(config, counter.is_some())),
@@ -138,7 +143,7 @@ impl Tap {
             hooks: config.engine.hooks,
             kinds: HashMap::new(),
             calls_told: HashMap::new(),
-            cuda: cuda::Cuda::new(config.gpu.cuda),
+            cuda: cuda::Cuda::new(config.gpu.cuda, cuda_sums),
         }
     }
 
@@ -157,6 +162,10 @@ impl Tap {
             }
             let taken = self.take_records();
             self.take_counts();
+            if let Err(reason) = self.take_answers() {
+                let _ = end.send(reason);
+                return self.finish();
+            }
             wait = if taken > 0 { BUSY_WAIT } else { IDLE_WAIT };
             loop {
                 match commands.try_recv() {
@@ -194,15 +203,13 @@ impl Tap {
                 ticked = Instant::now();
                 self.pipeline.advance(monotonic_ns(), &mut self.observations);
                 self.publish();
-                self.look_for_cuda();
             }
             if counted.elapsed() >= COUNTERS {
                 counted = Instant::now();
                 self.read_counters();
                 self.retry();
-                self.look_for_calls();
                 self.read_cuda();
-                self.tell_probes();
+                self.tell_attaching();
                 self.exporter.records().advance();
                 if let Some(failure) = self.recorder.as_ref().and_then(Recorder::failure) {
                     let _ = end.send(format!("recording failed: {failure}"));
@@ -262,9 +269,10 @@ impl Tap {
                 Duty::Answer(socket) => self.targets.answer(&socket),
                 Duty::Forked(child) => {
                     self.targets.inherited(child);
-                    self.first_look_for_calls(child);
+                    self.attach(child);
+                    self.look_for_calls(child);
                     self.watch_cuda(child);
-                    self.probes.attach_process(child)
+                    Ok(())
                 }
                 Duty::Executed(pid) => {
                     // A hint that finds no room is no loss: all processes are looked at each second.
@@ -280,7 +288,7 @@ impl Tap {
                     self.trouble(pid, None);
                     self.end_cuda(pid);
                     self.targets.forget(pid);
-                    self.probes.detach_process(pid);
+                    self.detach(pid);
                     Ok(())
                 }
                 Duty::Mapping(event) => {
@@ -352,10 +360,6 @@ impl Tap {
         self.publish();
         self.read_counters();
         self.read_cuda();
-        // The kernel takes seconds to close the probes on a CUDA library. The end of the process closes them as well, and
-        // what is to be written until then comes first.
-        let Tap { recorder, probes, .. } = self;
-        let _ = std::mem::ManuallyDrop::new(probes);
-        recorder
+        self.recorder
     }
 }

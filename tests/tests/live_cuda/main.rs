@@ -7,6 +7,7 @@
 
 mod ends;
 mod memory;
+mod slow;
 
 use infertap_tests::{
     agent::{Agent, Start},

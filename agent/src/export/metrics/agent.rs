@@ -1,15 +1,18 @@
-//! How the agent itself is doing beyond its events: its configuration.
+//! How the agent itself is doing beyond its events: its configuration, attaching.
 //!
 //! Owns: these families and their first values. Refuses: deciding what they say.
 
 use super::{Metrics, catalog, counter_vec, options};
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{Counter, IntCounter, IntGauge, Registry};
+use std::time::Duration;
 
 /// The families.
 pub(super) struct AgentMetrics {
     config_ok: IntGauge,
     /// Applied, refused.
     reloads: [IntCounter; 2],
+    attach_waiting: IntGauge,
+    attach_seconds: Counter,
 }
 
 impl AgentMetrics {
@@ -18,8 +21,14 @@ impl AgentMetrics {
         registry.register(Box::new(config_ok.clone()))?;
         config_ok.set(1);
         let reloads = counter_vec(registry, catalog::CONFIG_RELOADS)?;
+        let attach_waiting = IntGauge::with_opts(options(catalog::ATTACH_WAITING))?;
+        registry.register(Box::new(attach_waiting.clone()))?;
+        let attach_seconds = Counter::with_opts(options(catalog::ATTACH_SECONDS))?;
+        registry.register(Box::new(attach_seconds.clone()))?;
         Ok(AgentMetrics {
             config_ok,
+            attach_waiting,
+            attach_seconds,
             reloads: ["applied", "refused"].map(|outcome| reloads.with_label_values(&[outcome])),
         })
     }
@@ -34,5 +43,12 @@ impl Metrics {
     /// The configuration was read again.
     pub fn config_reloaded(&self, applied: bool) {
         self.agent.reloads[usize::from(!applied)].inc();
+    }
+
+    /// Probes of so many processes wait to be attached or detached, and it was worked at that for `spent` more.
+    pub fn attaching(&self, waiting: usize, spent: Duration) {
+        let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
+        self.agent.attach_waiting.set(waiting);
+        self.agent.attach_seconds.inc_by(spent.as_secs_f64());
     }
 }

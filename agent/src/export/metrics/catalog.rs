@@ -320,6 +320,14 @@ catalog! {
         "1 while a probe is attached, 0 while it is not."
         source "The probe loader."
         absent "For probes that the configuration switches off.";
+    ATTACH_WAITING: Gauge "infertap_attach_waiting_processes" []
+        "Processes whose probes wait to be attached or detached, because others are at it."
+        source "The agent's attaching thread, each second."
+        absent "Never.";
+    ATTACH_SECONDS: Counter "infertap_attach_seconds_total" []
+        "Time that the agent has spent attaching probes and looking for what to attach to; events are read meanwhile."
+        source "The agent's attaching thread, each second. An increase of one second a second means that it stands still."
+        absent "Never.";
     ENGINE_COVERAGE: Gauge "infertap_engine_coverage" ["engine", "aspect"]
         "1 when an aspect of an engine is observed, 0 when it could be and is not."
         source "The probe loader and discovery."

@@ -7,10 +7,13 @@ use super::super::loader::take;
 use super::super::targets::abi;
 use super::super::{CudaRow, ProbeError};
 use aya::Ebpf;
-use aya::maps::{HashMap, MapData, PerCpuHashMap, PerCpuValues};
+use aya::maps::{HashMap, Map, MapData, PerCpuHashMap, PerCpuValues};
 use infertap_abi::{CudaCall, CudaCount, CudaKey, CudaProcess, CudaWork, NO_STREAM, REST_STREAM};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
 
+/// The map of the sums.
+const SUMS: &str = "CUDA_COUNTS";
 /// Calls that name a stream.
 const STREAMED: [CudaCall; 8] = [
     CudaCall::KernelLaunch,
@@ -23,11 +26,13 @@ const STREAMED: [CudaCall; 8] = [
     CudaCall::CopyAny,
 ];
 
+type Sums = PerCpuHashMap<MapData, abi::CudaKey, abi::CudaCount>;
+
 /// The maps.
 pub(super) struct Counts {
     processes: HashMap<MapData, u32, abi::CudaProcess>,
     work: HashMap<MapData, u32, abi::CudaWork>,
-    counts: PerCpuHashMap<MapData, abi::CudaKey, abi::CudaCount>,
+    counts: Sums,
     allocations: HashMap<MapData, abi::CudaPointer, u64>,
     cpus: usize,
 }
@@ -43,7 +48,7 @@ impl Counts {
         Ok(Counts {
             processes: take::<HashMap<_, u32, abi::CudaProcess>>(ebpf, "CUDA_PROCESSES")?,
             work: take::<HashMap<_, u32, abi::CudaWork>>(ebpf, "CUDA_WORK")?,
-            counts: take::<PerCpuHashMap<_, abi::CudaKey, abi::CudaCount>>(ebpf, "CUDA_COUNTS")?,
+            counts: take::<PerCpuHashMap<_, abi::CudaKey, abi::CudaCount>>(ebpf, SUMS)?,
             allocations: take::<HashMap<_, abi::CudaPointer, u64>>(ebpf, "CUDA_ALLOCS")?,
             cpus: aya::util::nr_cpus().map_err(|(_, error)| ProbeError::Ring(error))?,
         })
@@ -65,7 +70,7 @@ impl Counts {
             let nothing = self.nothing()?;
             self.counts
                 .insert(key, nothing, 0)
-                .map_err(ProbeError::map("CUDA_COUNTS"))?;
+                .map_err(ProbeError::map(SUMS))?;
         }
         self.work
             .insert(tgid, abi::CudaWork(CudaWork::default()), 0)
@@ -84,32 +89,6 @@ impl Counts {
         self.work.get(&tgid, 0).ok().map(|work| work.0)
     }
 
-    /// All sums, by process. A key that is made meanwhile is read the next time.
-    pub(super) fn read(&self) -> BTreeMap<u32, Vec<CudaRow>> {
-        let mut rows: BTreeMap<u32, Vec<CudaRow>> = BTreeMap::new();
-        for key in self.counts.keys().filter_map(Result::ok) {
-            if let Some(row) = self.row(key) {
-                rows.entry(key.0.tgid).or_default().push(row);
-            }
-        }
-        rows
-    }
-
-    fn row(&self, key: abi::CudaKey) -> Option<CudaRow> {
-        let mut count = CudaCount::default();
-        for cpu in self.counts.get(&key, 0).ok()?.iter() {
-            count.calls += cpu.0.calls;
-            count.bytes = count.bytes.wrapping_add(cpu.0.bytes);
-            count.ns += cpu.0.ns;
-            count.failures += cpu.0.failures;
-        }
-        Some(CudaRow {
-            call: CudaCall::try_from(key.0.call).ok()?,
-            stream: key.0.stream,
-            count,
-        })
-    }
-
     /// Counts no more of a process, and gives its last sums.
     pub(super) fn end(&mut self, tgid: u32) -> Vec<CudaRow> {
         // What is not there needs no removal.
@@ -121,7 +100,7 @@ impl Counts {
             .filter_map(Result::ok)
             .filter(|key| key.0.tgid == tgid)
             .collect();
-        let rows = keys.iter().filter_map(|key| self.row(*key)).collect();
+        let rows = keys.iter().filter_map(|key| row(&self.counts, *key)).collect();
         for key in keys {
             // Before Linux 5.10 an element that is used again has the values of its last use on other CPUs.
             if let Ok(nothing) = self.nothing() {
@@ -135,6 +114,66 @@ impl Counts {
         }
         rows
     }
+}
+
+/// Reads the sums by a descriptor of its own, so without waiting for who attaches.
+pub struct CudaSums(Sums);
+
+impl std::fmt::Debug for CudaSums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CudaSums").finish_non_exhaustive()
+    }
+}
+
+impl CudaSums {
+    /// Before the map is taken.
+    pub(super) fn new(ebpf: &Ebpf) -> Result<CudaSums, ProbeError> {
+        let missing = ProbeError::Missing {
+            kind: "map",
+            name: SUMS,
+        };
+        let Some(Map::PerCpuHashMap(data)) = ebpf.map(SUMS) else {
+            return Err(missing);
+        };
+        let data = MapData::from_fd(data.fd().as_fd().try_clone_to_owned()?);
+        data.and_then(|data| PerCpuHashMap::try_from(Map::PerCpuHashMap(data)))
+            .map(CudaSums)
+            .map_err(ProbeError::map(SUMS))
+    }
+
+    /// All sums, by process. A key that is made meanwhile is read the next time.
+    pub fn read(&self) -> BTreeMap<u32, Vec<CudaRow>> {
+        let mut rows: BTreeMap<u32, Vec<CudaRow>> = BTreeMap::new();
+        for key in self.0.keys().filter_map(Result::ok) {
+            if let Some(row) = row(&self.0, key) {
+                rows.entry(key.0.tgid).or_default().push(row);
+            }
+        }
+        rows
+    }
+
+    /// Those of one process; none when its calls are not counted.
+    pub fn of(&self, tgid: u32) -> Vec<CudaRow> {
+        let keys = self.0.keys().filter_map(Result::ok);
+        keys.filter(|key| key.0.tgid == tgid)
+            .filter_map(|key| row(&self.0, key))
+            .collect()
+    }
+}
+
+fn row(sums: &Sums, key: abi::CudaKey) -> Option<CudaRow> {
+    let mut count = CudaCount::default();
+    for cpu in sums.get(&key, 0).ok()?.iter() {
+        count.calls += cpu.0.calls;
+        count.bytes = count.bytes.wrapping_add(cpu.0.bytes);
+        count.ns += cpu.0.ns;
+        count.failures += cpu.0.failures;
+    }
+    Some(CudaRow {
+        call: CudaCall::try_from(key.0.call).ok()?,
+        stream: key.0.stream,
+        count,
+    })
 }
 
 fn key(tgid: u32, call: CudaCall, stream: u64) -> abi::CudaKey {

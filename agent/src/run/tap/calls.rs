@@ -1,65 +1,51 @@
-//! Calls of functions of watched engines: when to look for them, and what became of it.
+//! Calls of functions of watched engines: whose are looked for, and what became of it.
 //!
-//! Owns: the probes' states and the coverage of engines by calls. Refuses: attaching (`probe`).
+//! Owns: the probes' states and the coverage of engines by calls. Refuses: attaching (`probe`), and when (`attach`).
 
 use super::Tap;
 use crate::discover::Part;
+use crate::probe::{Coverage, ProbeState};
 use infertap_core::EngineKind;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 impl Tap {
-    /// Reads again what processes have mapped whose turn it is: they may have loaded an engine or a tokenizer since.
-    pub(super) fn look_for_calls(&mut self) {
-        let now = Instant::now();
-        let due = self.probes.calls_due(now);
-        for pid in &due {
-            self.probes.attach_calls(*pid, now);
-        }
-        if !due.is_empty() {
-            self.tell_calls();
-        }
-    }
-
     /// Looks for functions in a process that is watched from now on.
-    pub(super) fn first_look_for_calls(&mut self, pid: u32) {
+    pub(super) fn look_for_calls(&mut self, pid: u32) {
         if self.hooks {
-            self.probes.attach_calls(pid, Instant::now());
+            self.attacher.calls(pid);
         }
     }
 
-    /// Tells what is probed, and what it covers of each engine. What is not covered is told of those engines that have
-    /// the functions when they are not stripped.
+    /// Tells that a probe has come up, or could not.
+    pub(super) fn tell_probe(&self, state: ProbeState) {
+        self.exporter.metrics().probe_up(state.probe, state.up);
+        let detail = state.detail.unwrap_or_default();
+        if state.up {
+            tracing::info!("probe {} is up: {detail}", state.probe);
+        } else {
+            tracing::warn!("probe {} is not up: {detail}", state.probe);
+        }
+    }
+
+    /// Tells what of each engine is covered by calls. What is not is told of those engines that have the functions when they
+    /// are not stripped.
     pub(super) fn tell_calls(&mut self) {
-        self.tell_probes();
-        self.tell_aspects();
-    }
-
-    /// Tells which probes have come up, or could not.
-    pub(super) fn tell_probes(&mut self) {
-        for state in self.probes.take_call_news() {
-            self.exporter.metrics().probe_up(state.probe, state.up);
-            let detail = state.detail.unwrap_or_default();
-            if state.up {
-                tracing::info!("probe {} is up: {detail}", state.probe);
-            } else {
-                tracing::warn!("probe {} is not up: {detail}", state.probe);
-            }
-        }
-    }
-
-    fn tell_aspects(&mut self) {
         if !self.hooks {
             return;
         }
         for (id, parts) in &self.engines {
             let servers = servers(parts);
-            if !servers.iter().any(|pid| self.targets.watches(*pid)) {
+            let watched: Vec<u32> = servers
+                .into_iter()
+                .filter(|pid| self.targets.watches(*pid))
+                .collect();
+            // Nothing is told before all of them were looked at.
+            let Some(functions) = self.attached.functions(&watched) else {
                 continue;
-            }
+            };
             let whole = self.kinds.get(id) == Some(&EngineKind::LlamaCpp);
-            for (aspect, covered) in self.probes.calls_cover(&servers) {
+            for (aspect, covered) in Coverage::aspects(&functions) {
                 if !covered && !whole {
                     continue;
                 }

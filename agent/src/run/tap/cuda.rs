@@ -3,25 +3,29 @@
 //! Owns: sums of processes onto engines, so that no count goes back or is lost when a process ends. Refuses: counting
 //! (`probe`), and series (the exporter's).
 
+use super::super::attach::Ticket;
 use super::Tap;
 use crate::export::metrics::{Copies, CudaCalls};
 use crate::export::{CudaStatus, CudaStream};
-use crate::probe::CudaRow;
+use crate::probe::{CudaRow, CudaSums};
 use infertap_abi::{CudaCall, NO_STREAM, REST_STREAM};
 use infertap_core::gpu::{CudaMapping, MappedMemory};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Streams of one engine that the API tells: the busiest.
 const MAX_STREAMS: usize = 64;
 
 /// State of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cuda {
     /// It is switched on.
     on: bool,
+    sums: Arc<CudaSums>,
     watched: BTreeSet<u32>,
+    /// Processes whose sums the attaching thread has yet to end. Until it has, what is read of a process is theirs, and not of
+    /// the one that has their number or has come out of them since.
+    ending: BTreeMap<Ticket, Ending>,
     processes: BTreeMap<u32, Process>,
     /// Calls of each engine, those of its processes that have ended included.
     engines: HashMap<Arc<str>, CudaCalls>,
@@ -41,6 +45,13 @@ struct Process {
     engine: Option<Arc<str>>,
 }
 
+#[derive(Debug)]
+struct Ending {
+    pid: u32,
+    told: CudaCalls,
+    engine: Option<Arc<str>>,
+}
+
 impl Process {
     fn held(&self) -> Option<u64> {
         self.plain?.checked_add(self.memory.held()?)
@@ -48,11 +59,21 @@ impl Process {
 }
 
 impl Cuda {
-    pub(super) fn new(on: bool) -> Cuda {
+    pub(super) fn new(on: bool, sums: Arc<CudaSums>) -> Cuda {
         Cuda {
             on,
-            ..Cuda::default()
+            sums,
+            watched: BTreeSet::new(),
+            ending: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            engines: HashMap::new(),
+            covered: HashMap::new(),
+            absence_told: false,
         }
+    }
+
+    fn is_ending(&self, pid: u32) -> bool {
+        self.ending.values().any(|ending| ending.pid == pid)
     }
 }
 
@@ -60,7 +81,7 @@ impl Tap {
     /// Counts the CUDA calls of a process of an engine, whatever its part.
     pub(super) fn watch_cuda(&mut self, pid: u32) {
         if self.cuda.on && self.cuda.watched.insert(pid) {
-            self.probes.watch_cuda(pid, Instant::now());
+            self.attacher.cuda(pid);
         }
     }
 
@@ -69,14 +90,46 @@ impl Tap {
         if !self.cuda.watched.remove(&pid) {
             return;
         }
-        let rows = self.probes.forget_cuda(pid);
         let owner = self.owner(pid);
-        if let (Some(rows), Some(engine)) = (rows, &owner) {
-            self.count_cuda(engine, pid, &rows);
+        if let Some(engine) = owner.as_ref().filter(|_| !self.cuda.is_ending(pid)) {
+            let rows = self.cuda.sums.of(pid);
+            if !rows.is_empty() {
+                self.count_cuda(engine, pid, &rows);
+            }
         }
-        self.cuda.processes.remove(&pid);
+        let process = self.cuda.processes.remove(&pid).unwrap_or_default();
+        let ending = Ending {
+            pid,
+            told: process.told,
+            engine: owner.clone(),
+        };
+        let ticket = self.attacher.forget_cuda(pid);
+        self.cuda.ending.insert(ticket, ending);
+        self.attached.forget_cuda(pid);
         if let Some(engine) = owner.filter(|engine| self.cuda.engines.contains_key(engine)) {
             self.tell_cuda(&engine, &CudaCalls::default());
+        }
+    }
+
+    /// The sums of a process have ended. What they have more than was told goes to the engine that it was of, if that is there.
+    pub(super) fn cuda_forgotten(&mut self, pid: u32, ticket: Ticket, rows: Option<&[CudaRow]>) {
+        // What was asked before it and not begun is answered with it: these sums are of the first.
+        let later = self.cuda.ending.split_off(&(ticket + 1));
+        let (of_pid, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::replace(&mut self.cuda.ending, later)
+                .into_iter()
+                .partition(|(_, ending)| ending.pid == pid);
+        self.cuda.ending.extend(others);
+        let first = of_pid.into_values().next();
+        let (Some(rows), Some(ending)) = (rows, first) else {
+            return;
+        };
+        let more = sums(rows).0.since(&ending.told);
+        if let Some(engine) = ending.engine
+            && let Some(calls) = self.cuda.engines.get_mut(&engine)
+        {
+            calls.add(&more);
+            self.tell_cuda(&engine, &more);
         }
     }
 
@@ -85,13 +138,6 @@ impl Tap {
         if self.cuda.watched.contains(&pid) {
             self.end_cuda(pid);
             self.watch_cuda(pid);
-        }
-    }
-
-    /// Looks whether processes have mapped CUDA.
-    pub(super) fn look_for_cuda(&mut self) {
-        if self.cuda.on {
-            self.probes.look_for_cuda(Instant::now());
         }
     }
 
@@ -108,7 +154,10 @@ impl Tap {
         if !self.cuda.on {
             return;
         }
-        for (pid, rows) in self.probes.read_cuda(Instant::now()) {
+        for (pid, rows) in self.cuda.sums.read() {
+            if self.cuda.is_ending(pid) {
+                continue;
+            }
             // A forked process whose engine is not known yet: its counts stay where they are until it is.
             if let Some(engine) = self.owner(pid) {
                 self.count_cuda(&engine, pid, &rows);
@@ -161,8 +210,7 @@ impl Tap {
 
     fn cover_cuda(&mut self) {
         for (id, parts) in &self.engines {
-            let pids: Vec<u32> = parts.keys().copied().collect();
-            let Some(covered) = self.probes.cuda_covers(&pids) else {
+            let Some(covered) = self.attached.cuda(parts.keys().copied()) else {
                 continue;
             };
             self.cuda.absence_told = true;

@@ -102,18 +102,24 @@ impl Tap {
         self.pipeline.handle(Event { at, kind }, &mut self.observations);
     }
 
+    /// Whether it is watched now; where its C library is to be attached to first, it is soon, or its trouble is told.
     fn watch(&mut self, engine: &str, pid: u32) -> bool {
         if self.targets.watches(pid) {
             return true;
         }
-        match self
-            .probes
-            .attach_process(pid)
-            .and_then(|()| self.targets.watch(pid))
-        {
+        if self.attach(pid) {
+            return false;
+        }
+        let watched = self.targets.watch(pid);
+        self.watching(engine, pid, watched)
+    }
+
+    /// Tells what became of watching a process.
+    pub(super) fn watching(&mut self, engine: &str, pid: u32, done: Result<usize, ProbeError>) -> bool {
+        match done {
             Ok(sockets) => {
                 tracing::info!("{engine}: watching process {pid}, {sockets} sockets open already");
-                self.first_look_for_calls(pid);
+                self.look_for_calls(pid);
                 self.trouble(pid, None);
                 true
             }
@@ -141,15 +147,15 @@ impl Tap {
 
     /// The agent runs, so it is ready; that it sees less than it should is told beside it.
     pub(super) fn be_ready(&self) {
-        self.exporter
-            .set_ready(true, self.troubles.values().cloned().collect());
+        let troubles = self.troubles.values().chain(self.attached.trouble());
+        self.exporter.set_ready(true, troubles.cloned().collect());
     }
 
     pub(super) fn unwatch(&mut self, pid: u32) {
         self.trouble(pid, None);
-        if self.targets.watches(pid) {
+        if self.targets.watches(pid) || self.attached.is_asked(pid) {
             self.targets.forget(pid);
-            self.probes.detach_process(pid);
+            self.detach(pid);
         }
     }
 
@@ -182,12 +188,16 @@ impl Tap {
 
     /// A watched process runs another program: what is attached to it, and what it has open, is no longer the same.
     pub(super) fn executed(&mut self, pid: u32) -> Result<(), ProbeError> {
-        self.probes.detach_process(pid);
-        let done = self
-            .probes
-            .attach_process(pid)
-            .and_then(|()| self.targets.executed(pid).map(drop));
-        if done.is_err() {
+        self.detach(pid);
+        if self.attach(pid) {
+            // It is watched again once its C library is attached to.
+            self.targets.forget(pid);
+            return Ok(());
+        }
+        let done = self.targets.executed(pid).map(drop);
+        if done.is_ok() {
+            self.look_for_calls(pid);
+        } else {
             self.targets.forget(pid);
             self.watch_servers(|of_engine| of_engine == pid);
         }
@@ -203,21 +213,53 @@ impl Tap {
         }
     }
 
+    fn cover_sockets(&self, engine: &str, servers: &[u32]) {
+        let covered = servers.iter().all(|pid| self.targets.watches(*pid));
+        self.exporter.engine_coverage(engine, "socket", covered);
+    }
+
+    /// Attaching to the C library of a process is done: it is watched from now on.
+    pub(super) fn attached(&mut self, pid: u32, done: Result<(), ProbeError>) {
+        if self.targets.watches(pid) {
+            // A forked one, which is watched since it is there.
+            if let Err(error) = done {
+                tracing::debug!("process {pid}: {error}");
+            }
+            return;
+        }
+        let done = done.and_then(|()| self.targets.watch(pid));
+        let engine = self.engines.iter().find_map(|(id, parts)| {
+            let server = parts.get(&pid) == Some(&Part::Server);
+            server.then(|| (Arc::clone(id), servers(parts)))
+        });
+        match engine {
+            Some((id, servers)) => {
+                self.watching(&id, pid, done);
+                self.cover_sockets(&id, &servers);
+                self.tell_calls();
+            }
+            None => match done {
+                Ok(_) => self.look_for_calls(pid),
+                Err(error) => tracing::debug!("process {pid}: {error}"),
+            },
+        }
+    }
+
     /// Watches those of the engines' servers that are `wanted` and not watched yet.
     fn watch_servers(&mut self, wanted: impl Fn(u32) -> bool) {
         for (id, parts) in self.engines.clone() {
-            let servers: Vec<u32> = parts
-                .iter()
-                .filter(|(_, part)| **part == Part::Server)
-                .map(|(pid, _)| *pid)
-                .collect();
+            let servers = servers(&parts);
             if servers.iter().any(|pid| wanted(*pid)) {
                 for pid in servers.iter().filter(|pid| wanted(**pid)) {
                     self.watch(&id, *pid);
                 }
-                let covered = servers.iter().all(|pid| self.targets.watches(*pid));
-                self.exporter.engine_coverage(&id, "socket", covered);
+                self.cover_sockets(&id, &servers);
             }
         }
     }
+}
+
+fn servers(parts: &HashMap<u32, Part>) -> Vec<u32> {
+    let servers = parts.iter().filter(|(_, part)| **part == Part::Server);
+    servers.map(|(pid, _)| *pid).collect()
 }
