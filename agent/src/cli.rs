@@ -3,9 +3,11 @@
 //! Owns: their names, help texts, and the translation of flags into configuration keys. Refuses: doing anything.
 
 mod records;
+mod replay;
 mod trace;
 
 pub use records::{RequestsArgs, ShowArgs};
+pub use replay::ReplayArgs;
 pub use trace::TraceArgs;
 
 use crate::config::{Hashed, LogFormat, Override, SocketProbe};
@@ -242,24 +244,6 @@ pub struct RecordArgs {
     /// Settings.
     #[command(flatten)]
     pub settings: Settings,
-}
-
-/// `infertap replay`.
-#[derive(Debug, Clone, Args)]
-pub struct ReplayArgs {
-    /// Recording.
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub file: PathBuf,
-    /// Print one JSON object a request, and a summary at the end.
-    #[arg(long, conflicts_with = "metrics")]
-    pub json: bool,
-    /// Print the metrics as they stand at the end, in Prometheus text format.
-    #[arg(long)]
-    pub metrics: bool,
-    /// Use only what was on the sockets of clients, as engine.hooks = false does live: shows what inference makes of a
-    /// recording in which the engine told more.
-    #[arg(long)]
-    pub no_hooks: bool,
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -176,16 +176,23 @@ fn read(settings: &Settings, overrides: Vec<Override>) -> Result<Loaded, config:
 }
 
 fn replay(args: ReplayArgs) -> anyhow::Result<()> {
-    let output = match (args.json, args.metrics) {
-        (_, true) => ReplayOutput::Metrics,
-        (true, _) => ReplayOutput::Json,
+    let output = match (args.by, args.json, args.metrics) {
+        (Some(by), json, _) => ReplayOutput::Sums { by, json },
+        (_, _, true) => ReplayOutput::Metrics,
+        (_, true, _) => ReplayOutput::Json,
         _ => ReplayOutput::Table,
     };
-    let command = ReplayCommand {
+    let mut command = ReplayCommand {
         file: args.file,
         output,
-        hooks: !args.no_hooks,
+        ..ReplayCommand::default()
     };
+    if args.config.is_some() {
+        let config = load_file(args.config)?.config;
+        command.pricing = config.replay_pricing();
+        command.pipeline = config.pipeline();
+    }
+    command.pipeline.engine_hooks &= !args.no_hooks;
     let mut out = io::BufWriter::new(io::stdout().lock());
     recording::replay_command(&command, &mut out, &mut io::stderr().lock())?;
     Ok(())

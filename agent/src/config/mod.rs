@@ -297,6 +297,16 @@ impl Config {
         self.gpu_price.price().ok().flatten()
     }
 
+    /// What a replay charges by these prices, and how it sums up.
+    pub fn replay_pricing(&self) -> crate::recording::Pricing {
+        crate::recording::Pricing {
+            book: self.prices(),
+            gpu: self.gpu_price(),
+            limits: self.usage.limits(&self.context_limit),
+            ledger: self.usage.ledger(),
+        }
+    }
+
     /// The header that names traces before all others; none where it is invalid, which no loaded configuration is.
     pub fn trace_header(&self) -> Option<Box<str>> {
         self.trace.header().unwrap_or_default()

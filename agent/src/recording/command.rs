@@ -3,36 +3,49 @@
 //! Owns: what is printed. Records and metrics go to the output, remarks on the recording itself (length, losses, a cut
 //! end) to the notes. Refuses: exit codes and argument parsing (`main`, `cli`).
 
-use super::replay::{ReplaySummary, Replayed, replay};
+use super::priced::{Pricing, Sums};
+use super::replay::{ReplaySummary, Replayed, replay_priced};
 use super::table::{self, Tally};
 use super::{Ending, Reader, RecordingError};
 use crate::export::metrics::{AgentLoss, Format, Metrics, MetricsConfig, MetricsError};
+use crate::{print, usage};
 use infertap_abi::DropReason;
-use infertap_core::{EngineKind, EventKind, Observation, PipelineConfig};
+use infertap_core::ledger::By;
+use infertap_core::{EngineKind, EventKind, Nanos, Observation, PipelineConfig};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// What `infertap replay` is asked to do.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ReplayCommand {
     /// The recording; `-` is standard input.
     pub file: PathBuf,
     /// What to print.
     pub output: ReplayOutput,
-    /// Believe what the engine told within itself.
-    pub hooks: bool,
+    /// How requests are rebuilt.
+    pub pipeline: PipelineConfig,
+    /// What they cost.
+    pub pricing: Pricing,
 }
 
 /// What to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReplayOutput {
     /// A line a request for people, then a summary.
+    #[default]
     Table,
     /// A JSON object a request.
     Json,
     /// The metrics as they stand at the end, in Prometheus text format.
     Metrics,
+    /// Who used how much: a table for people, or as JSON.
+    Sums {
+        /// The rows.
+        by: By,
+        /// As JSON.
+        json: bool,
+    },
 }
 
 /// Why a replay failed.
@@ -57,23 +70,31 @@ pub fn replay_command(
     notes: &mut dyn Write,
 ) -> Result<(), ReplayError> {
     let mut reader = Reader::open(&command.file)?;
-    let mut printer = Printer::new(command.output, out)?;
+    let mut printer = Printer::new(command, &reader, out)?;
     let mut failed = None;
-    let config = PipelineConfig {
-        engine_hooks: command.hooks,
-        ..PipelineConfig::default()
-    };
-    let replayed = replay(&mut reader, config, &mut |item| {
-        if failed.is_none() {
-            failed = printer.take(&item).err();
-        }
-    });
+    let pricing = &command.pricing;
+    let replayed = replay_priced(
+        &mut reader,
+        command.pipeline.clone(),
+        pricing.money(),
+        &mut |item| {
+            if failed.is_none() {
+                failed = printer.take(&item).err();
+            }
+        },
+    );
     if let Some(error) = failed {
         return Err(error.into());
     }
     printer.finish(notes)?;
     let summary = replayed?;
     remarks(&reader, &summary, notes)?;
+    if pricing.gpu.is_some() && summary.gpu_readings == 0 {
+        writeln!(
+            notes,
+            "note: there is a price of GPUs, but no reading of one in the recording: what GPUs cost is not known"
+        )?;
+    }
     Ok(())
 }
 
@@ -106,6 +127,7 @@ impl ReplayMetrics {
                     _ => {}
                 }
             }
+            Replayed::At(_) => {}
             Replayed::Observation(observation) => self.metrics.apply(observation),
             Replayed::Dropped { reason, count } => {
                 // A reason that this version does not know is one label, not any text that a file may hold.
@@ -132,16 +154,33 @@ enum Printer<'a> {
     Table(&'a mut dyn Write, Tally),
     Json(&'a mut dyn Write, Tally),
     Metrics(&'a mut dyn Write, Box<ReplayMetrics>),
+    Sums(&'a mut dyn Write, Box<Summing>),
+}
+
+/// What the sums are made of, and how they are printed.
+struct Summing {
+    sums: Sums,
+    now: Nanos,
+    json: bool,
 }
 
 impl Printer<'_> {
-    fn new(output: ReplayOutput, out: &mut dyn Write) -> Result<Printer<'_>, ReplayError> {
-        Ok(match output {
+    fn new<'a>(
+        command: &ReplayCommand,
+        reader: &Reader,
+        out: &'a mut dyn Write,
+    ) -> Result<Printer<'a>, ReplayError> {
+        let tally = Tally::new(command.pricing.is_priced());
+        Ok(match command.output {
             ReplayOutput::Table => {
-                table::head(out)?;
-                Printer::Table(out, Tally::default())
+                tally.head(out)?;
+                Printer::Table(out, tally)
             }
-            ReplayOutput::Json => Printer::Json(out, Tally::default()),
+            ReplayOutput::Json => Printer::Json(out, tally),
+            ReplayOutput::Sums { by, json } => {
+                let sums = Sums::new(by, &command.pricing, reader.header());
+                Printer::Sums(out, Box::new(Summing { sums, now: 0, json }))
+            }
             ReplayOutput::Metrics => {
                 Printer::Metrics(out, Box::new(ReplayMetrics::new(&MetricsConfig::default())?))
             }
@@ -152,6 +191,14 @@ impl Printer<'_> {
         let (out, tally, json) = match self {
             Printer::Metrics(_, metrics) => {
                 metrics.take(item);
+                return Ok(());
+            }
+            Printer::Sums(_, summing) => {
+                match item {
+                    Replayed::At(at) => summing.now = *at,
+                    Replayed::Observation(observation) => summing.sums.take(summing.now, observation),
+                    _ => {}
+                }
                 return Ok(());
             }
             Printer::Table(out, tally) => (out, tally, false),
@@ -166,7 +213,7 @@ impl Printer<'_> {
                 serde_json::to_writer(&mut **out, &finished.record)?;
                 out.write_all(b"\n")
             }
-            Observation::Finished(finished) => table::row(&mut **out, &finished.record, tally.first_ns()),
+            Observation::Finished(finished) => tally.row(&mut **out, &finished.record),
             _ => Ok(()),
         }
     }
@@ -181,12 +228,33 @@ impl Printer<'_> {
                 out.flush()?;
                 tally.print(notes)?;
             }
+            Printer::Sums(out, summing) => {
+                summing.print(&mut **out)?;
+                out.flush()?;
+            }
             Printer::Metrics(out, metrics) => {
                 out.write_all(metrics.metrics().encode(Format::Text)?.as_bytes())?;
                 out.flush()?;
             }
         }
         Ok(())
+    }
+}
+
+impl Summing {
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (report, seconds) = self.sums.report();
+        if self.json {
+            let report = serde_json::to_value(&report)?;
+            return print::json(&report, out);
+        }
+        writeln!(
+            out,
+            "Usage of the recording, {}, by {}.\n",
+            print::time(seconds),
+            report.by.as_str()
+        )?;
+        usage::print_rows(&report, out)
     }
 }
 

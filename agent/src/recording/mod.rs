@@ -7,6 +7,9 @@
 pub mod blank;
 mod command;
 pub mod format;
+mod priced;
+#[cfg(test)]
+mod priced_tests;
 mod reader;
 mod replay;
 mod table;
@@ -16,8 +19,9 @@ mod writer;
 
 pub use command::{ReplayCommand, ReplayError, ReplayMetrics, ReplayOutput, replay_command};
 pub use format::{Frame, RecordingHeader, Totals};
+pub use priced::Pricing;
 pub use reader::{Ending, Reader};
-pub use replay::{ReplaySummary, Replayed, replay, replay_records};
+pub use replay::{ReplaySummary, Replayed, replay, replay_priced, replay_records};
 pub use writer::{Recorder, RecorderOptions};
 
 /// What can go wrong with a recording. Each message tells what to do next.

@@ -4,8 +4,9 @@
 //! any other source of time than the events.
 
 use super::format::{Frame, Totals};
+use super::priced::WallClock;
 use super::{Ending, Reader, RecordingError};
-use infertap_core::{Event, EventKind, Nanos, Observation, Pipeline, PipelineConfig, RequestRecord};
+use infertap_core::{Event, EventKind, Money, Nanos, Observation, Pipeline, PipelineConfig, RequestRecord};
 use std::collections::BTreeMap;
 
 /// How often the live agent tells the core the time.
@@ -26,6 +27,8 @@ pub struct ReplaySummary {
     pub dropped: BTreeMap<String, u64>,
     /// Raw records that the recorder had not kept up with.
     pub lost_records: u64,
+    /// Readings of GPUs that were in it.
+    pub gpu_readings: u64,
     /// The end marker's totals; `None` when the recording was cut short.
     pub totals: Option<Totals>,
 }
@@ -33,6 +36,8 @@ pub struct ReplaySummary {
 /// What a replay hands out, in order.
 #[derive(Debug)]
 pub enum Replayed<'a> {
+    /// Event time has come here, CLOCK_MONOTONIC nanoseconds: what follows was told then.
+    At(Nanos),
     /// An event, before the core takes it.
     Event(&'a EventKind<'a>),
     /// What the core told.
@@ -63,7 +68,24 @@ pub fn replay(
     config: PipelineConfig,
     sink: &mut dyn FnMut(Replayed<'_>),
 ) -> Result<ReplaySummary, RecordingError> {
+    replay_priced(reader, config, Money::default(), sink)
+}
+
+/// As [`replay`], with prices: what holds on a day is decided by the recording's wall clock.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_priced(
+    reader: &mut Reader,
+    config: PipelineConfig,
+    money: Money,
+    sink: &mut dyn FnMut(Replayed<'_>),
+) -> Result<ReplaySummary, RecordingError> {
     let mut pipeline = Pipeline::new(config);
+    let mut behind = Behind {
+        money,
+        wall: WallClock::of(reader.header()),
+    };
     let mut clock = Clock::default();
     let mut summary = ReplaySummary::default();
     let mut out = Vec::new();
@@ -87,10 +109,13 @@ pub fn replay(
                 at,
                 kind: EventKind::EngineDown { engine },
             },
-            Frame::Gpu { at, reading } => Event {
-                at,
-                kind: EventKind::Gpu(reading),
-            },
+            Frame::Gpu { at, reading } => {
+                summary.gpu_readings += 1;
+                Event {
+                    at,
+                    kind: EventKind::Gpu(reading),
+                }
+            }
             Frame::Memory { at, reading } => Event {
                 at,
                 kind: EventKind::Memory(reading),
@@ -117,10 +142,12 @@ pub fn replay(
             None => (event.at, event.at),
             Some((first, last)) => (first.min(event.at), last.max(event.at)),
         });
-        hand_out(&mut out, sink);
+        let at = event.at;
+        sink(Replayed::At(at));
+        behind.hand_out(at, &mut out, sink);
         sink(Replayed::Event(&event.kind));
         pipeline.handle(event, &mut out);
-        hand_out(&mut out, sink);
+        behind.hand_out(at, &mut out, sink);
     }
     if let Some(Ending::Complete(totals)) = reader.ending() {
         summary.totals = Some(totals);
@@ -130,14 +157,29 @@ pub fn replay(
     }
     if let Some(now) = clock.latest {
         pipeline.advance(now, &mut out);
+        sink(Replayed::At(now));
+        behind.hand_out(now, &mut out, sink);
     }
-    hand_out(&mut out, sink);
     Ok(summary)
 }
 
-fn hand_out(observations: &mut Vec<Observation>, sink: &mut dyn FnMut(Replayed<'_>)) {
-    for observation in observations.drain(..) {
-        sink(Replayed::Observation(&observation));
+/// What is behind the pipeline.
+struct Behind {
+    money: Money,
+    wall: WallClock,
+}
+
+impl Behind {
+    fn hand_out(
+        &mut self,
+        at: Nanos,
+        observations: &mut Vec<Observation>,
+        sink: &mut dyn FnMut(Replayed<'_>),
+    ) {
+        self.money.apply(self.wall.unix_ns(at) / 1_000_000, observations);
+        for observation in observations.drain(..) {
+            sink(Replayed::Observation(&observation));
+        }
     }
 }
 

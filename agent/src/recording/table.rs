@@ -3,15 +3,21 @@
 //! Owns: columns, units, the closing summary. Refuses: trusting names that came over the wire: what could steer a
 //! terminal is replaced.
 
+use infertap_core::money::{Amount, Basis, Currency};
 use infertap_core::{Anomaly, Nanos, Observation, RequestRecord, Status};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// The heading line.
-pub(super) fn head(out: &mut dyn Write) -> io::Result<()> {
+fn head(priced: bool, out: &mut dyn Write) -> io::Result<()> {
+    let cost = if priced {
+        format!(" {:>17}", "COST")
+    } else {
+        String::new()
+    };
     writeln!(
         out,
-        "{:>9}  {:<16} {:<24} {:<18} {:<12} {:>4} {:>7} {:>7} {:>9} {:>9} {:>9}  FINISH",
+        "{:>9}  {:<16} {:<24} {:<18} {:<12} {:>4} {:>7} {:>7} {:>9} {:>9} {:>9}{cost}  FINISH",
         "START s",
         "ENGINE",
         "MODEL",
@@ -27,7 +33,7 @@ pub(super) fn head(out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// One request's line; times are told from `origin`.
-pub(super) fn row(out: &mut dyn Write, record: &RequestRecord, origin: Option<Nanos>) -> io::Result<()> {
+fn row(priced: bool, out: &mut dyn Write, record: &RequestRecord, origin: Option<Nanos>) -> io::Result<()> {
     let start = record
         .t0_ns
         .zip(origin)
@@ -38,9 +44,16 @@ pub(super) fn row(out: &mut dyn Write, record: &RequestRecord, origin: Option<Na
     if !record.incomplete.is_empty() {
         finish = format!("{finish} ({})", record.incomplete.join(", "));
     }
+    let cost = record.cost.as_ref();
+    let cost = cost.map(|cost| format!("{:.6} {}", cost.total.units(), cost.currency));
+    let cost = if priced {
+        format!(" {:>17}", text(cost))
+    } else {
+        String::new()
+    };
     writeln!(
         out,
-        "{:>9}  {:<16} {:<24} {:<18} {:<12} {:>4} {:>7} {:>7} {:>9} {:>9} {:>9}  {finish}",
+        "{:>9}  {:<16} {:<24} {:<18} {:<12} {:>4} {:>7} {:>7} {:>9} {:>9} {:>9}{cost}  {finish}",
         number(start, 3),
         fit(&record.engine, 16),
         fit(&record.model, 24),
@@ -58,6 +71,8 @@ pub(super) fn row(out: &mut dyn Write, record: &RequestRecord, origin: Option<Na
 /// What the requests add up to.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
+    /// Costs are told too.
+    priced: bool,
     first_ns: Option<Nanos>,
     started: u64,
     statuses: BTreeMap<&'static str, u64>,
@@ -67,12 +82,29 @@ pub(super) struct Tally {
     tpot: Vec<f64>,
     e2e: Vec<f64>,
     anomalies: BTreeMap<Anomaly, u64>,
+    /// What was charged, and saved.
+    money: BTreeMap<(Basis, Currency), [Amount; 2]>,
+    /// Tokens for whose model there is no price.
+    unpriced: u64,
 }
 
 impl Tally {
-    /// Start of the first request that finished.
-    pub(super) fn first_ns(&self) -> Option<Nanos> {
-        self.first_ns
+    /// Of nothing yet; `priced`: costs are told too.
+    pub(super) fn new(priced: bool) -> Tally {
+        Tally {
+            priced,
+            ..Tally::default()
+        }
+    }
+
+    /// The heading line of the table.
+    pub(super) fn head(&self, out: &mut dyn Write) -> io::Result<()> {
+        head(self.priced, out)
+    }
+
+    /// A request's line, with times from the start of the first request that finished.
+    pub(super) fn row(&self, out: &mut dyn Write, record: &RequestRecord) -> io::Result<()> {
+        row(self.priced, out, record, self.first_ns)
     }
 
     /// Adds an observation.
@@ -92,6 +124,12 @@ impl Tally {
                 }
             }
             Observation::Anomaly { kind, count } => *self.anomalies.entry(*kind).or_default() += count,
+            Observation::Charge(charge) => {
+                let [amount, saved] = self.money.entry((charge.basis, charge.currency)).or_default();
+                *amount += charge.amount;
+                *saved += charge.saved;
+            }
+            Observation::Unpriced { count, .. } => self.unpriced = self.unpriced.saturating_add(*count),
             Observation::Tokens { .. }
             | Observation::Engine(_)
             | Observation::Step(_)
@@ -99,8 +137,6 @@ impl Tally {
             | Observation::Pressure(_)
             | Observation::Prefix(_)
             | Observation::Gpu(_)
-            | Observation::Charge(_)
-            | Observation::Unpriced { .. }
             | Observation::EngineMessages { .. }
             | Observation::TokenizerCalls { .. }
             | Observation::Count(_)
@@ -137,6 +173,20 @@ impl Tally {
             "tokens: {} in, {} out",
             self.input_tokens, self.output_tokens
         )?;
+        for ((basis, currency), [amount, saved]) in &self.money {
+            let what = match basis {
+                Basis::Tokens => "tokens",
+                Basis::Gpu => "GPU time",
+            };
+            write!(out, "cost of {what}: {:.6} {currency}", amount.units())?;
+            if !saved.is_zero() {
+                write!(out, ", {:.6} saved by cached tokens", saved.units())?;
+            }
+            writeln!(out)?;
+        }
+        if self.unpriced > 0 {
+            writeln!(out, "tokens of models without a price: {}", self.unpriced)?;
+        }
         for (name, values) in [("TTFT", &self.ttft), ("TPOT", &self.tpot), ("E2E", &self.e2e)] {
             let mut sorted = values.clone();
             sorted.sort_unstable_by(f64::total_cmp);

@@ -272,7 +272,7 @@ fn a_recording_without_requests_replays_to_none_and_says_what_it_lost() {
     let command = ReplayCommand {
         file: path,
         output: ReplayOutput::Json,
-        hooks: true,
+        ..ReplayCommand::default()
     };
     replay_command(&command, &mut out, &mut notes).expect("replays");
     assert_eq!(String::from_utf8(out).expect("text"), "");

@@ -111,6 +111,15 @@ fn cost(report: &Report, since: u64, out: &mut dyn Write) -> anyhow::Result<()> 
         return Ok(());
     }
     writeln!(out)?;
+    print_rows(report, out)?;
+    Ok(())
+}
+
+/// The rows of a report and their sum, as a table.
+///
+/// # Errors
+/// The output can't be written.
+pub(crate) fn print_rows(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
     // Of each currency and basis, what was spent; what was saved, where anything was.
     let money: Vec<(Currency, Basis)> = report
         .total
@@ -127,7 +136,7 @@ fn cost(report: &Report, since: u64, out: &mut dyn Write) -> anyhow::Result<()> 
         })
         .collect();
     let mut head = vec![
-        by,
+        report.by.as_str(),
         "requests",
         "failed",
         "input",
@@ -142,8 +151,7 @@ fn cost(report: &Report, since: u64, out: &mut dyn Write) -> anyhow::Result<()> 
     for row in report.rows.iter().chain([&report.total]) {
         table.row(cells(row, &money));
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }
 
 fn cells(row: &ReportRow, money: &[(Currency, Basis)]) -> Vec<String> {

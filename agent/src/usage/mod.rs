@@ -8,6 +8,7 @@ mod config;
 mod keep;
 mod shared;
 
+pub(crate) use command::print_rows;
 pub use command::{Question, cost_command};
 pub use config::{ContextLimitConfig, UsageConfig};
 pub use keep::Keeper;
