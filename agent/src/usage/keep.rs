@@ -1,12 +1,15 @@
 //! Usage outlives the agent: what has changed goes into the store each second, and comes back at the start.
 //!
+//! The heaviest requests come back as far as their records were kept: those are in the store anyhow.
+//!
 //! Owns: when to write, and writing again what a failing disk has lost. Refuses: the table (`store::tables::usage`). Rows are
 //! sums so far, so neither a crash nor writing twice counts anything twice.
 
 use super::SharedLedger;
 use crate::store::Store;
+use crate::store::tables::record::{KeptRecord, each_since};
 use crate::store::tables::usage::{Changed, Forget, read};
-use infertap_core::ledger::Row;
+use infertap_core::ledger::{HOURS, Heavy, Row};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +23,8 @@ const ROWS: usize = 1000;
 const WRITES: usize = 8;
 /// For how long what was written may turn out to be lost.
 const DOUBT: Duration = Duration::from_secs(10);
+/// Kept records that are looked through at the start, the newest: a second or two of reading.
+const LOOKED_THROUGH: u32 = 10_000;
 
 /// Keeps a ledger in a store.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ impl Keeper {
                 }
                 Err(error) => tracing::warn!("usage of earlier runs is not known: {error}"),
             }
+            heaviest(ledger, store);
         }
         Keeper {
             lost: store.as_ref().map_or(0, |store| store.status().lost()),
@@ -102,13 +108,33 @@ impl Keeper {
     }
 }
 
+/// Takes back the heaviest requests of earlier runs.
+fn heaviest(ledger: &SharedLedger, store: &Store) {
+    let now = ledger.now();
+    let since = i64::try_from(now.saturating_sub(HOURS)).unwrap_or(i64::MAX);
+    let found = store.read(|db| {
+        let mut found = Vec::new();
+        let mut heavy = |kept: &KeptRecord| {
+            let ended = u64::try_from(kept.ended_unix_ms / 1000).unwrap_or(0);
+            found.push(Heavy::of(ended, &kept.record));
+        };
+        each_since(db, since.saturating_mul(1000), LOOKED_THROUGH, &mut heavy)?;
+        Ok(found)
+    });
+    match found {
+        Ok(found) => _ = ledger.lock().restore_heavy(now, found),
+        Err(error) => tracing::warn!("the heaviest requests of earlier runs are not known: {error}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::export::metrics::tests::{labels, request};
+    use crate::ship::testing::kept;
     use crate::store::Reader;
     use infertap_core::Status;
-    use infertap_core::ledger::{By, ContextLimits, DAY, LedgerConfig};
+    use infertap_core::ledger::{By, ContextLimits, DAY, LedgerConfig, Order};
 
     const NOW: u64 = 1_767_225_600;
     const SOON: Duration = Duration::from_secs(20);
@@ -184,6 +210,30 @@ mod tests {
             .read(|db| read(db, NOW, 90))
             .expect("reads");
         assert_eq!(none, []);
+    }
+
+    #[test]
+    fn the_heaviest_requests_are_here_again_where_their_records_were_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.db");
+        let store = Arc::new(Store::open(&path, Box::new(|_| {})).expect("opens"));
+        let ended = |id: &str, ago: u64| KeptRecord {
+            ended_unix_ms: i64::try_from((NOW - ago) * 1000).expect("a time"),
+            ..kept(id)
+        };
+        for (id, ago) in [("a", 60), ("b", 3600), ("old", 3 * DAY)] {
+            assert!(store.submit(ended(id, ago)));
+        }
+        assert!(store.flush(SOON));
+        let again = ledger(|| NOW);
+        drop(Keeper::new(&again, Some(store), 90));
+        let heaviest = |since| -> Vec<String> {
+            let all = again.lock().heaviest(NOW, since, Order::Tokens, &|_| true, 9);
+            all.iter().map(|heavy| heavy.id.clone()).collect()
+        };
+        assert_eq!(heaviest(HOURS), ["a", "b"]);
+        assert_eq!(heaviest(900), ["a"]);
+        assert_eq!(told(&again, HOURS), [], "records are no usage");
     }
 
     #[test]

@@ -153,17 +153,12 @@ impl Ledger {
         };
         let key = Key::new(labels, record.client);
         self.add(now, &key, &usage);
+        // Labels are what sums go by; a record says the same.
         let heavy = Arc::new(Heavy {
-            ended: now,
-            id: record.id.clone(),
-            trace_id: record.trace_id.clone(),
             engine: Arc::clone(&labels.engine),
             model: key.model,
             scene: key.scene,
-            client: key.client,
-            input_tokens: record.input_tokens,
-            output_tokens: record.output_tokens,
-            cost: record.cost.iter().map(Spent::of).collect(),
+            ..Heavy::of(now, record)
         });
         self.hours.present(now).heaviest.push(&heavy);
         near
@@ -196,6 +191,19 @@ impl Ledger {
                 _ => self.days.not_stored(row.start, &row.key),
             }
         }
+    }
+
+    /// Takes back requests that ended before the start, each of them once. Those that are too old, or end later than now, are
+    /// left out; tells how many were taken. Of each bucket the heaviest stay, as of those that are observed.
+    pub fn restore_heavy(&mut self, now: u64, requests: impl IntoIterator<Item = Heavy>) -> usize {
+        let mut taken = 0;
+        for heavy in requests {
+            if let Some(bucket) = self.hours.past(now, heavy.ended) {
+                bucket.heaviest.push(&Arc::new(heavy));
+                taken += 1;
+            }
+        }
+        taken
     }
 
     /// Takes back what was stored, at the start. Rows that are too old, or too many, are left out; tells how many were

@@ -87,6 +87,14 @@ impl Ring {
         true
     }
 
+    /// The bucket of a time that is over, where the ring reaches back so far.
+    pub(super) fn past(&mut self, now: u64, at: u64) -> Option<&mut Bucket> {
+        let start = self.start(at);
+        let reach = self.width.saturating_mul(self.keep);
+        let within = at <= now && self.start(now) - start < reach;
+        within.then(|| self.buckets.entry(start).or_default())
+    }
+
     /// Keys and what they used in buckets that begin within `from..to`.
     pub(super) fn between(&self, from: u64, to: u64) -> impl Iterator<Item = (&Key, &Usage)> {
         self.buckets(from, to)

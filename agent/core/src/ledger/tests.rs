@@ -215,6 +215,38 @@ fn requests_near_the_limit_are_counted_where_one_is_known() {
 }
 
 #[test]
+fn requests_from_before_the_start_are_among_the_heaviest_again() {
+    let now = 10 * DAY;
+    let heavy = |id: u64, ended| Heavy {
+        ended,
+        id: id.to_string(),
+        trace_id: String::new(),
+        engine: "e".into(),
+        model: "m".into(),
+        scene: "s".into(),
+        client: None,
+        input_tokens: Some(id),
+        output_tokens: None,
+        cost: Vec::new(),
+    };
+    let mut ledger = Ledger::new(&LedgerConfig::default(), ContextLimits::default());
+    let times = [now, now - BUCKET, now + 1, now - HOURS, now - HOURS + BUCKET];
+    let requests = (1..).zip(times).map(|(id, ended)| heavy(id, ended));
+    assert_eq!(ledger.restore_heavy(now, requests), 3);
+    let ids = |ledger: &Ledger| -> Vec<String> {
+        let all = ledger.heaviest(now, HOURS, Order::Tokens, &|_| true, 100);
+        all.iter().map(|heavy| heavy.id.clone()).collect()
+    };
+    assert_eq!(ids(&ledger), ["5", "2", "1"]);
+    assert_eq!(ledger.changed(9), [], "nothing was used again");
+    // However many: of a bucket so many stay.
+    let many = (100..200).map(|id| heavy(id, now - 1));
+    assert_eq!(ledger.restore_heavy(now, many), 100);
+    assert_eq!(ids(&ledger).len(), MAX_HEAVY + 2);
+    assert_eq!(ids(&ledger)[0], "199");
+}
+
+#[test]
 fn the_heaviest_are_those_of_the_time_that_is_asked_for() {
     let mut ledger = ledger();
     for i in 0..100u64 {

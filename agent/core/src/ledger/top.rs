@@ -3,6 +3,7 @@
 //! Owns: a few of each, exactly the heaviest of all that were given. Refuses: content, which records do not have either.
 
 use super::usage::Spent;
+use crate::RequestRecord;
 use crate::money::Amount;
 use serde::{Deserialize, Serialize};
 use std::{cmp::Ordering, sync::Arc};
@@ -36,6 +37,22 @@ pub struct Heavy {
 }
 
 impl Heavy {
+    /// What of a record matters here; `ended`: Unix time, seconds.
+    pub fn of(ended: u64, record: &RequestRecord) -> Heavy {
+        Heavy {
+            ended,
+            id: record.id.clone(),
+            trace_id: record.trace_id.clone(),
+            engine: Arc::clone(&record.engine),
+            model: Arc::clone(&record.model),
+            scene: Arc::clone(&record.scene),
+            client: record.client.map(|address| address.to_string().into()),
+            input_tokens: record.input_tokens,
+            output_tokens: record.output_tokens,
+            cost: record.cost.iter().map(Spent::of).collect(),
+        }
+    }
+
     /// Input and output tokens, as far as they are known.
     pub fn tokens(&self) -> u64 {
         let known = |tokens: Option<u64>| tokens.unwrap_or(0);

@@ -290,6 +290,25 @@ pub fn newest(db: &Connection, query: &Query) -> rusqlite::Result<Found> {
     collect(admitted.take(query.limit).map(light))
 }
 
+/// The newest records that ended since, at most `most`, each as it is read. Rows that can't be read are left out.
+///
+/// # Errors
+/// The file can't be read.
+pub fn each_since(
+    db: &Connection,
+    since_ms: i64,
+    most: u32,
+    each: &mut dyn FnMut(&KeptRecord),
+) -> rusqlite::Result<()> {
+    let sql = format!("{COLUMNS} WHERE ended >= ?1 ORDER BY ended DESC, rowid DESC LIMIT ?2");
+    for row in db.prepare(&sql)?.query_map(params![since_ms, most], read)? {
+        if let Some(kept) = row? {
+            each(&kept);
+        }
+    }
+    Ok(())
+}
+
 /// The records that a name may stand for: an id or its first digits, else a trace id, else a response's id. At most ten.
 ///
 /// # Errors
