@@ -1,6 +1,7 @@
 //! Known phases of an engine on the stand-in GPU: seconds and joules by state, by phase and by request against the engine's
 //! own account of its steps and the script's power.
 
+use super::readings::Readings;
 use super::*;
 use infertap_tests::{
     agent::Record,
@@ -8,7 +9,7 @@ use infertap_tests::{
     gpu::{Drivers, Process, Value, WORK_VARIABLE, Work, read_work},
     load::{ClientTruth, Load, Outcome, Plan},
     scripted::{
-        ServerProcess, ServerTruth,
+        Address, ServerProcess, ServerTruth,
         engine::{GpuSeconds, Step, StepKind, gpu_seconds},
     },
 };
@@ -20,11 +21,8 @@ const PART: f64 = 0.02;
 /// Watts that the GPU draws while it does nothing, and while it works.
 pub(super) const IDLE_W: f64 = 80.0;
 pub(super) const BUSY_W: f64 = 420.0;
-/// How long after a reading its time is settled, and how long after the one before it is taken.
+/// How long after a reading its time is settled.
 const SETTLED_NS: u64 = 2_000_000_000;
-const PERIOD_NS: u64 = 100_000_000;
-/// Metrics are looked at so long after they have changed, at most.
-const LOOK_NS: u64 = 30_000_000;
 
 /// A request of known work. Times in milliseconds.
 #[derive(Clone, Copy)]
@@ -54,6 +52,7 @@ pub(super) struct Scene {
     server: ServerProcess,
     pub(super) bench: Bench,
     pub(super) engine: String,
+    readings: Readings,
     sent: usize,
 }
 
@@ -112,10 +111,12 @@ impl Scene {
             let labels = [("engine", engine.as_str()), ("aspect", "cuda")];
             now.sum("infertap_engine_coverage", &labels) > 0.5
         });
+        let readings = Readings::follow(bench.agent.address.clone());
         Scene {
             server,
             bench,
             engine,
+            readings,
             sent: 0,
         }
     }
@@ -139,28 +140,35 @@ impl Scene {
         self.sent += jobs.len();
     }
 
-    /// Waits until some time has just been settled.
+    /// Waits until some time has just been settled, and it is beyond doubt up to which reading.
     fn edge(&self) -> Edge {
         let labels = [("engine", self.engine.as_str())];
-        let told = |metrics: &Exposition| metrics.sum("llm_gpu_seconds_total", &labels);
         let begun = Instant::now();
-        let mut before = told(&self.bench.agent.metrics().unwrap());
-        let mut first = true;
+        let mut before: Option<(f64, u64)> = None;
         loop {
-            thread::sleep(Duration::from_millis(5));
+            let asked = monotonic_ns();
             let metrics = self.bench.agent.metrics().unwrap();
             let looked = monotonic_ns();
-            if told(&metrics) > before {
-                // It is settled up to the last reading that is old enough; which one that is must be beyond doubt.
-                let read_at = self.bench.api()["gpus"][0]["read_at_ns"].as_u64().unwrap();
-                let old = looked - SETTLED_NS;
-                let at = read_at - (read_at - old).div_ceil(PERIOD_NS) * PERIOD_NS;
-                if !first && (old - at > LOOK_NS || begun.elapsed() > SOON / 2) {
-                    return Edge { metrics, at };
+            let told = metrics.sum("llm_gpu_seconds_total", &labels);
+            if let Some((of_before, asked_before)) = before
+                && told > of_before
+            {
+                // Between the two looks it was settled up to the last reading that was old enough then.
+                let [early, late] =
+                    [asked_before, looked].map(|at| self.readings.last(at.saturating_sub(SETTLED_NS)));
+                if let (Some(early), Some(late)) = (early, late)
+                    && early == late
+                {
+                    return Edge { metrics, at: late };
                 }
-                (first, before) = (false, told(&metrics));
             }
-            assert!(begun.elapsed() < SOON, "no time is settled: {}", self.bench.log());
+            before = Some((told, asked));
+            assert!(
+                begun.elapsed() < SOON,
+                "no time is settled, or up to when is in doubt: {}",
+                self.bench.log()
+            );
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -226,7 +234,7 @@ impl Scene {
     }
 }
 
-fn ask(address: infertap_tests::scripted::Address, job: &Job) -> ClientTruth {
+fn ask(address: Address, job: &Job) -> ClientTruth {
     let work = json!({
         "prefill_bursts": job.bursts,
         "prefill_launches": 24,

@@ -8,6 +8,7 @@
 mod doctor;
 mod engines;
 mod join;
+mod readings;
 mod records;
 mod trace;
 mod trouble;
