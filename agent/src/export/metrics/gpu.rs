@@ -5,16 +5,17 @@
 
 use super::{
     Metrics,
-    catalog::{self, Definition, Kind},
+    catalog::{self, Definition},
     histogram::lock,
+    scraped,
 };
 use crate::sampler::nvml::{Gauge, GpuStatus, GpuView, NvmlState, Total, xid_label};
 use prometheus::{
     core::{Collector, Desc},
-    proto::{self, LabelPair, Metric, MetricFamily, MetricType},
+    proto::{LabelPair, Metric, MetricFamily},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -65,17 +66,9 @@ pub(super) struct GpuCollector {
 
 impl GpuCollector {
     pub(super) fn new() -> prometheus::Result<GpuCollector> {
-        let desc = |definition: &&Definition| {
-            Desc::new(
-                definition.name.to_owned(),
-                definition.help.to_owned(),
-                definition.labels.iter().map(|&label| label.to_owned()).collect(),
-                HashMap::new(),
-            )
-        };
         Ok(GpuCollector {
             shown: Arc::default(),
-            descs: Arc::new(catalog::GPUS.iter().map(desc).collect::<Result<_, _>>()?),
+            descs: Arc::new(scraped::descs(catalog::GPUS)?),
         })
     }
 
@@ -190,41 +183,17 @@ impl Families {
         };
         let mut pairs: Vec<LabelPair> = labels
             .into_iter()
-            .map(|(name, value)| {
-                let mut pair = LabelPair::default();
-                pair.set_name(name.to_owned());
-                pair.set_value(super::labels::clean_value(&value));
-                pair
-            })
+            .map(|(name, value)| scraped::pair(name, &super::labels::clean_value(&value)))
             .collect();
         pairs.sort_by(|a, b| a.name().cmp(b.name()));
-        let mut metric = Metric::default();
-        if definition.kind == Kind::Counter {
-            let mut counter = proto::Counter::default();
-            counter.set_value(value);
-            metric.set_counter(counter);
-        } else {
-            let mut gauge = proto::Gauge::default();
-            gauge.set_value(value);
-            metric.set_gauge(gauge);
-        }
-        metric.set_label(pairs);
-        self.0.entry(place).or_default().push(metric);
+        let sample = scraped::sample(definition, pairs, value);
+        self.0.entry(place).or_default().push(sample);
     }
 
     fn finish(self) -> Vec<MetricFamily> {
-        let families = self.0.into_iter().filter_map(|(place, metrics)| {
-            let definition = catalog::GPUS.get(place)?;
-            let mut family = MetricFamily::default();
-            family.set_name(definition.name.to_owned());
-            family.set_help(definition.help.to_owned());
-            family.set_field_type(match definition.kind {
-                Kind::Counter => MetricType::COUNTER,
-                _ => MetricType::GAUGE,
-            });
-            family.set_metric(metrics);
-            Some(family)
-        });
+        let families = self.0.into_iter();
+        let families =
+            families.filter_map(|(place, samples)| Some(scraped::family(catalog::GPUS.get(place)?, samples)));
         families.collect()
     }
 }
@@ -249,7 +218,7 @@ fn named(is_it: impl Fn(&str) -> bool) -> &'static Definition {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::catalog::Kind, *};
 
     #[test]
     fn every_value_has_its_definition() {

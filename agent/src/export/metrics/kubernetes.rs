@@ -3,8 +3,10 @@
 //! Owns: its families. Refuses: the counts (`pods`'s).
 
 use super::catalog::{KUBERNETES, KUBERNETES_ERRORS, KUBERNETES_PODS, KUBERNETES_REFUSED, KUBERNETES_TOLD};
-use super::exports::{desc, family};
-use super::{Metrics, MetricsError};
+use super::{
+    Metrics, MetricsError,
+    scraped::{descs, family_of},
+};
 use crate::pods::{PodsStatus, Reason};
 use prometheus::{
     core::{Collector, Desc},
@@ -23,7 +25,7 @@ impl Metrics {
     /// # Errors
     /// It was named before.
     pub fn kubernetes(&self, status: Arc<PodsStatus>) -> Result<(), MetricsError> {
-        let descs = KUBERNETES.iter().map(desc).collect::<Result<_, _>>()?;
+        let descs = descs(KUBERNETES)?;
         self.registry
             .register(Box::new(PodsCollector { status, descs }))?;
         Ok(())
@@ -37,13 +39,13 @@ impl Collector for PodsCollector {
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
         let status = &self.status;
-        let errors = Reason::ALL.map(|reason| (vec![reason.as_str()], status.errors(reason) as f64));
-        let told = status.told_at().map(|at| (Vec::new(), at));
+        let errors = Reason::ALL.map(|reason| ([reason.as_str()], status.errors(reason) as f64));
+        let plain = |value: f64| [([], value)];
         let families = [
-            family(KUBERNETES_PODS, vec![(Vec::new(), status.pods() as f64)]),
-            family(KUBERNETES_REFUSED, vec![(Vec::new(), status.refused() as f64)]),
-            family(KUBERNETES_TOLD, told.into_iter().collect()),
-            family(KUBERNETES_ERRORS, errors.to_vec()),
+            family_of(KUBERNETES_PODS, plain(status.pods() as f64)),
+            family_of(KUBERNETES_REFUSED, plain(status.refused() as f64)),
+            family_of(KUBERNETES_TOLD, status.told_at().map(|at| ([], at))),
+            family_of(KUBERNETES_ERRORS, errors),
         ];
         families
             .into_iter()

@@ -32,6 +32,7 @@ mod records;
 mod reference;
 mod register;
 mod running;
+mod scraped;
 mod series;
 mod store;
 mod traces;

@@ -3,40 +3,28 @@
 //! Owns: the reading of `/proc/self/stat`. Refuses: the cost of BPF programs and maps, which the kernel does not
 //! account to a process. When procfs cannot be read both are absent.
 
-use super::catalog::{CPU_SECONDS, Definition, MEMORY_BYTES};
+use super::{
+    catalog::{CPU_SECONDS, MEMORY_BYTES},
+    scraped::{descs, family_of},
+};
 use prometheus::{
     core::{Collector, Desc},
     proto,
 };
-use std::collections::HashMap;
 
 /// The collector.
 #[derive(Debug)]
-pub(crate) struct ProcessCollector {
-    cpu: Desc,
-    memory: Desc,
-}
+pub(crate) struct ProcessCollector(Vec<Desc>);
 
 impl ProcessCollector {
     pub(crate) fn new() -> prometheus::Result<ProcessCollector> {
-        let desc = |definition: &Definition| {
-            Desc::new(
-                definition.name.to_owned(),
-                definition.help.to_owned(),
-                Vec::new(),
-                HashMap::new(),
-            )
-        };
-        Ok(ProcessCollector {
-            cpu: desc(CPU_SECONDS)?,
-            memory: desc(MEMORY_BYTES)?,
-        })
+        Ok(ProcessCollector(descs(&[CPU_SECONDS, MEMORY_BYTES])?))
     }
 }
 
 impl Collector for ProcessCollector {
     fn desc(&self) -> Vec<&Desc> {
-        vec![&self.cpu, &self.memory]
+        self.0.iter().collect()
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
@@ -44,29 +32,13 @@ impl Collector for ProcessCollector {
             return Vec::new();
         };
         let ticks = stat.utime.saturating_add(stat.stime);
-        let mut counter = proto::Counter::default();
-        counter.set_value(ticks as f64 / procfs::ticks_per_second() as f64);
-        let mut cpu = proto::Metric::default();
-        cpu.set_counter(counter);
-
-        let mut gauge = proto::Gauge::default();
-        gauge.set_value(stat.rss.saturating_mul(procfs::page_size()) as f64);
-        let memory = proto::Metric::from_gauge(gauge);
-
+        let seconds = ticks as f64 / procfs::ticks_per_second() as f64;
+        let bytes = stat.rss.saturating_mul(procfs::page_size()) as f64;
         vec![
-            family(&self.cpu, proto::MetricType::COUNTER, cpu),
-            family(&self.memory, proto::MetricType::GAUGE, memory),
+            family_of(CPU_SECONDS, [([], seconds)]),
+            family_of(MEMORY_BYTES, [([], bytes)]),
         ]
     }
-}
-
-fn family(desc: &Desc, kind: proto::MetricType, metric: proto::Metric) -> proto::MetricFamily {
-    let mut family = proto::MetricFamily::default();
-    family.set_name(desc.fq_name.clone());
-    family.set_help(desc.help.clone());
-    family.set_field_type(kind);
-    family.set_metric(vec![metric]);
-    family
 }
 
 #[cfg(test)]
