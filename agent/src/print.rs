@@ -69,11 +69,12 @@ impl Table {
                 if !line.is_empty() {
                     line.push_str("  ");
                 }
-                line.push_str(&if *column < self.texts || *column >= self.texts_again {
+                let padded = if *column < self.texts || *column >= self.texts_again {
                     format!("{text:<width$}")
                 } else {
                     format!("{text:>width$}")
-                });
+                };
+                line.push_str(&padded);
             }
             writeln!(out, "{}", line.trim_end())?;
         }

@@ -264,7 +264,7 @@ impl Exchange {
         let facts = &mut self.facts;
         if self
             .response_body
-            .feed(bytes, facts.protocol, &mut |piece| facts.piece(piece, context))
+            .feed(bytes, facts.protocol, &mut |piece| facts.piece(&piece, context))
             .is_err()
         {
             context.anomalies.add(Anomaly::UnsupportedEncoding);

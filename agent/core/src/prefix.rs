@@ -150,14 +150,12 @@ impl Prefix {
         let Some(tokens) = shared.as_ref().map(|shared| shared.units).or(record.input_tokens) else {
             return;
         };
-        let basis = if shared.is_some() {
-            PrefixBasis::Tokens
-        } else {
-            PrefixBasis::Text
-        };
-        let shared = match (&shared, &text) {
-            (Some(shared), _) => shared.clone(),
-            (None, Some(text)) => self.by_text(&labels.engine, process, text, tokens),
+        let (shared, basis) = match (shared, &text) {
+            (Some(shared), _) => (shared, PrefixBasis::Tokens),
+            (None, Some(text)) => (
+                self.by_text(&labels.engine, process, text, tokens),
+                PrefixBasis::Text,
+            ),
             (None, None) => return,
         };
         let could = shareable(&shared, tokens);

@@ -96,6 +96,7 @@ impl Life {
 }
 
 #[test]
+#[expect(clippy::float_cmp, reason = "whole numbers, which are exact")]
 fn usage_and_what_was_told_outlive_the_agent() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.db");
@@ -123,6 +124,7 @@ fn usage_and_what_was_told_outlive_the_agent() {
 }
 
 #[test]
+#[expect(clippy::float_cmp, reason = "whole numbers, which are exact")]
 fn a_reload_keeps_what_is_measured_and_finds_what_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let life = Life::start(&folder.path().join("store.db"), &config(100.0, "search*"));

@@ -43,7 +43,7 @@ mod tests {
             match (section.header(), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), expected),
                 (Err(bad), Err(reason)) => {
-                    assert!(bad[0].0 == "trace.header" && bad[0].1.contains(reason), "{bad:?}")
+                    assert!(bad[0].0 == "trace.header" && bad[0].1.contains(reason), "{bad:?}");
                 }
                 (found, expected) => panic!("{header:?}: {found:?}, not {expected:?}"),
             }

@@ -53,7 +53,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[test]
     fn content_is_made_though_nobody_reads_it() {
@@ -97,7 +97,9 @@ mod tests {
             })
         };
         let late: Vec<KeptContent> = (0..=MOST).map(content).collect();
-        late.iter().for_each(|content| maker.soon(content));
+        for content in &late {
+            maker.soon(content);
+        }
         go.send(()).expect("it waits");
         for n in 0..MOST {
             assert_eq!(made.recv_timeout(LONG), Ok(n));

@@ -36,10 +36,9 @@ impl StoreFacts {
     pub(super) fn gather(config: &Config) -> Option<StoreFacts> {
         let path = config.store.file()?;
         let file = match Reader::open(path) {
-            Ok(_) => Ok(true),
             // `infertap run` makes it, or brings it up to date.
+            Ok(_) | Err(StoreError::Older { .. }) => Ok(true),
             Err(StoreError::Absent { .. }) => Ok(false),
-            Err(StoreError::Older { .. }) => Ok(true),
             Err(error) => Err(error.to_string()),
         };
         let there = path.ancestors().find(|part| part.exists());

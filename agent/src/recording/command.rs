@@ -121,7 +121,7 @@ impl ReplayMetrics {
                 self.metrics.event(kind);
                 match kind {
                     EventKind::EngineUp(engine) if engine.kind != EngineKind::Gateway => {
-                        self.metrics.engine_up(engine)
+                        self.metrics.engine_up(engine);
                     }
                     EventKind::EngineDown { engine } => self.metrics.engine_down(engine),
                     _ => {}

@@ -146,7 +146,7 @@ mod tests {
         }
         assert_eq!(ids(&out), [0, 1]);
         settling.amend("0000000000000002", |kept| {
-            kept.token_gaps = vec![(0.0, 0); 3 * gaps]
+            kept.token_gaps = vec![(0.0, 0); 3 * gaps];
         });
         assert_eq!(ids(&settling.push(now, kept("0000000000000004"))), [2]);
         assert_eq!(ids(&settling.all()), [3, 4]);

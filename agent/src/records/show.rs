@@ -250,7 +250,8 @@ fn diagnosis(kept: &KeptRecord) -> Option<String> {
         })
         .collect();
     if !by.is_empty() {
-        line += &format!("\nstood still for: {}", by.join(", "));
+        line.push_str("\nstood still for: ");
+        line.push_str(&by.join(", "));
     }
     Some(line)
 }

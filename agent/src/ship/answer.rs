@@ -143,7 +143,7 @@ fn secrets(request: &HeaderMap) -> Vec<Vec<u8>> {
     }
     let escaped = |secret: &Vec<u8>| {
         let json = serde_json::to_string(std::str::from_utf8(secret).ok()?).ok()?;
-        Some(json[1..json.len() - 1].as_bytes().to_vec())
+        Some(json.as_bytes()[1..json.len() - 1].to_vec())
     };
     let of_json: Vec<_> = all.iter().filter_map(escaped).collect();
     all.extend(of_json);

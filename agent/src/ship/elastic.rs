@@ -79,7 +79,7 @@ impl Elasticsearch {
         }
     }
 
-    fn request(&self, method: Method, path: String, body: Vec<u8>) -> HttpRequest {
+    fn request(method: Method, path: String, body: Vec<u8>) -> HttpRequest {
         HttpRequest {
             method,
             path,
@@ -104,7 +104,7 @@ impl HttpDestination for Elasticsearch {
         let body = body(records, self.host.as_deref()).unwrap_or_default();
         HttpRequest {
             content_type: "application/x-ndjson",
-            ..self.request(Method::POST, format!("/{}/_bulk?{FILTER}", self.index), body)
+            ..Self::request(Method::POST, format!("/{}/_bulk?{FILTER}", self.index), body)
         }
     }
 
@@ -129,11 +129,15 @@ impl HttpDestination for Elasticsearch {
         match *lock(&self.setup) {
             Setup::Ask => {
                 let path = self.template_path() + "?filter_path=index_templates.index_template.version";
-                Some(self.request(Method::GET, path, Vec::new()))
+                Some(Self::request(Method::GET, path, Vec::new()))
             }
             Setup::Put => {
                 let body = template(&self.index, self.data_stream).to_string();
-                Some(self.request(Method::PUT, self.template_path(), body.into_bytes()))
+                Some(Self::request(
+                    Method::PUT,
+                    self.template_path(),
+                    body.into_bytes(),
+                ))
             }
             Setup::Done => None,
         }

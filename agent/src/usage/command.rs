@@ -307,7 +307,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use serde_json::json;
 
-    fn printed(question: &Question, answer: Value, expected: Expect) {
+    fn printed(question: &Question, answer: Value, expected: &Expect) {
         let mut out = Vec::new();
         question.print(answer, &mut out).expect("prints");
         expected.assert_eq(&String::from_utf8(out).expect("text"));
@@ -338,7 +338,7 @@ mod tests {
         printed(
             &question,
             answer,
-            expect![[r#"
+            &expect![[r#"
                 Usage of the last 1 d by scene, of which 2 h were observed.
 
                 scene  requests    input  output  in/out  USD (tokens)
@@ -381,7 +381,7 @@ mod tests {
         printed(
             &Question::Growth { hours: 1 },
             answer,
-            expect![[r#"
+            &expect![[r#"
             The last 1 h against those before them: 4,000 tokens, +3,000 (+300 %).
             The earlier time was not observed from its beginning: growth may be seeming.
 

@@ -223,9 +223,10 @@ impl Loki {
                 ));
             }
         }
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(Reply::text(400, problems.join("\n"))),
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Reply::text(400, problems.join("\n")))
         }
     }
 

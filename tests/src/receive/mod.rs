@@ -197,10 +197,10 @@ fn serve(socket: &TcpStream, service: &impl Service, over: &AtomicBool) -> Resul
         };
         let mut text = format!("HTTP/1.1 {} -\r\n", reply.status);
         for (name, value) in &reply.headers {
-            text += &format!("{name}: {value}\r\n");
+            text.extend([*name, ": ", value.as_str(), "\r\n"]);
         }
         if reply.status != 204 {
-            text += &format!("Content-Length: {}\r\n", reply.body.len());
+            text.extend(["Content-Length: ", &reply.body.len().to_string(), "\r\n"]);
         }
         text += "\r\n";
         text += &reply.body;

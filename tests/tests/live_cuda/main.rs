@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const MILLION: u64 = 1_000_000;
 /// Both ways of a runtime to the driver.
 const WAYS: [RuntimeCalls; 2] = [RuntimeCalls::Exported, RuntimeCalls::ProcAddress];

@@ -38,7 +38,8 @@ fn configuration(folder: &Path, more: &str) -> PathBuf {
     let path = folder.join("infertap.toml");
     let store = folder.join("store.db");
     let text = format!(
-        "[store]\npath = {store:?}\n[records]\nhead_rate = 1\nunusual_after = 0\nper_minute = 10000\n{more}"
+        "[store]\npath = \"{}\"\n[records]\nhead_rate = 1\nunusual_after = 0\nper_minute = 10000\n{more}",
+        store.display()
     );
     std::fs::write(&path, text).unwrap();
     path
@@ -229,9 +230,9 @@ fn what_has_no_id_is_joined_by_trace_or_body_and_not_when_two_are_the_same() {
         [&json!("content"), &json!("trace")],
         "newest first: {found:#?}"
     );
-    found
-        .iter()
-        .for_each(|record| check_part(record, &bench.nginx.id));
+    for record in &found {
+        check_part(record, &bench.nginx.id);
+    }
 
     // Two at once, of which nothing is different: both have begun at the gateway before either goes on to the engine, or the one
     // that came first would be told by that alone.
@@ -251,9 +252,9 @@ fn what_has_no_id_is_joined_by_trace_or_body_and_not_when_two_are_the_same() {
         })
         .collect();
     thread::sleep(Duration::from_millis(200));
-    clients
-        .iter_mut()
-        .for_each(|client| client.write_all(last).unwrap());
+    for client in &mut clients {
+        client.write_all(last).unwrap();
+    }
     thread::sleep(Duration::from_millis(400));
     drop(clients);
     let found = bench.settle(4, 4);

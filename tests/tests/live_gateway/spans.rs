@@ -14,7 +14,8 @@ struct Span {
     service: String,
     name: String,
     trace_id: String,
-    span_id: String,
+    #[serde(rename = "span_id")]
+    id: String,
     parent_span_id: String,
     start: u64,
     end: u64,
@@ -81,7 +82,7 @@ fn a_request_by_way_of_nginx_to_a_real_engine_is_one_trace() {
             first.clone()
         };
         let gateway = the(&nginx.id, PARENT);
-        let request = the(&id, &gateway.span_id);
+        let request = the(&id, &gateway.id);
         println!(
             "{protocol}: {} {} us, {} {} us, {} us before and {} us after it",
             gateway.name,
@@ -95,7 +96,7 @@ fn a_request_by_way_of_nginx_to_a_real_engine_is_one_trace() {
         assert_eq!(gateway.attributes["http.response.status_code"], 200);
         let phases: Vec<&Span> = spans
             .iter()
-            .filter(|span| span.parent_span_id == request.span_id)
+            .filter(|span| span.parent_span_id == request.id)
             .collect();
         assert!(
             phases.iter().any(|span| span.name == "decode") || !streamed,

@@ -62,6 +62,13 @@ pub(super) struct Edge {
     at: u64,
 }
 
+impl Edge {
+    /// What was told of the time from here to there, of one engine or of all.
+    fn told(&self, to: &Edge, metric: &str, labels: &[(&str, &str)]) -> f64 {
+        to.metrics.sum(metric, labels) - self.metrics.sum(metric, labels)
+    }
+}
+
 /// What is true of a time.
 struct Truth {
     seconds: GpuSeconds,
@@ -223,14 +230,9 @@ impl Scene {
         }
     }
 
-    /// What was told of a time, of this engine or of all.
-    fn told(&self, from: &Edge, to: &Edge, metric: &str, labels: &[(&str, &str)]) -> f64 {
-        to.metrics.sum(metric, labels) - from.metrics.sum(metric, labels)
-    }
-
     fn of_state(&self, from: &Edge, to: &Edge, metric: &str, state: &str) -> f64 {
         let labels = [("engine", self.engine.as_str()), ("state", state)];
-        self.told(from, to, metric, &labels)
+        from.told(to, metric, &labels)
     }
 }
 
@@ -327,25 +329,25 @@ fn hold(scene: &Scene, from: &Edge, to: &Edge) -> Truth {
     close("seconds", all, length);
 
     let engine = [("engine", scene.engine.as_str())];
-    let joules = scene.told(from, to, "llm_gpu_energy_joules_total", &engine);
+    let joules = from.told(to, "llm_gpu_energy_joules_total", &engine);
     close("joules", joules, truth.joules.values().sum());
-    let phase = |phase| scene.told(from, to, "llm_energy_joules_total", &[("phase", phase)]);
+    let phase = |phase| from.told(to, "llm_energy_joules_total", &[("phase", phase)]);
     let (prefill, decode) = (phase("prefill"), phase("decode"));
     println!("phases: {prefill:.3} J, {decode:.3} J ({:?})", truth.phases);
     close("joules of prompts", prefill, truth.phases[0]);
     close("joules of generated tokens", decode, truth.phases[1]);
-    let uncharged = scene.told(from, to, "llm_energy_uncharged_joules_total", &engine);
+    let uncharged = from.told(to, "llm_energy_uncharged_joules_total", &engine);
     assert!(
         (prefill + decode + uncharged - joules).abs() < 1e-3,
         "{prefill} J and {decode} J of requests and {uncharged} J of none are not {joules} J"
     );
     let money = |direction| {
         let labels = [("basis", "gpu"), ("currency", "EUR"), ("direction", direction)];
-        scene.told(from, to, "llm_cost_total", &labels)
+        from.told(to, "llm_cost_total", &labels)
     };
     let [input, output, nobodys] = ["input", "output", "unattributed"].map(money);
     println!("money: {input:.4} for prompts, {output:.4} for tokens, {nobodys:.4} for nobody");
-    let unattributed = scene.told(from, to, "llm_gpu_unattributed_seconds_total", &[]);
+    let unattributed = from.told(to, "llm_gpu_unattributed_seconds_total", &[]);
     assert!(
         (input + output + nobodys - all - unattributed).abs() < 1e-3,
         "{input} + {output} + {nobodys} is not the price of {all} s and {unattributed} s"

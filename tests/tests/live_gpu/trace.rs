@@ -90,7 +90,7 @@ fn requests_and_the_gpu_are_in_a_trace_that_viewers_open() {
 
     let address = match &scene.bench.agent.address {
         Address::Tcp(address) => address.to_string(),
-        other => panic!("{other:?}"),
+        other @ Address::Unix(_) => panic!("{other:?}"),
     };
     let file = scene.bench.folder.path().join("out.json");
     let output = trace(&address, &["-o", file.to_str().unwrap()]);
@@ -135,7 +135,7 @@ fn requests_and_the_gpu_are_in_a_trace_that_viewers_open() {
         "{power:?}"
     );
     assert!(
-        power.iter().any(|watts| *watts > (IDLE_W + BUSY_W) / 2.0),
+        power.iter().any(|watts| *watts > IDLE_W.midpoint(BUSY_W)),
         "{power:?}"
     );
     let busy = counter("utilization", "%");

@@ -131,11 +131,11 @@ impl Destinations {
     fn config(&self, folder: &Path) -> String {
         format!(
             "[loki]\nendpoint = {:?}\n[elasticsearch]\nendpoint = {:?}\n[otlp]\nendpoint = {:?}\n\
-             [json_lines]\npath = {:?}\n",
+             [json_lines]\npath = \"{}\"\n",
             self.loki.server.url(),
             self.elastic.server.url(),
             self.spans.server.url(),
-            folder.join("records.jsonl"),
+            folder.join("records.jsonl").display(),
         )
     }
 
@@ -165,8 +165,9 @@ fn keeper(folder: &Path, server: &ServerProcess, mode: &str, to: &Destinations) 
     let path = folder.join("content.toml");
     let store = folder.join("store.db");
     let text = format!(
-        "[store]\npath = {store:?}\n[records]\nhead_rate = 1.0\nunusual_after = 0\nper_minute = 10000\n\
+        "[store]\npath = \"{}\"\n[records]\nhead_rate = 1.0\nunusual_after = 0\nper_minute = 10000\n\
          [content]\nmode = \"{mode}\"\n[log]\nlevel = \"trace\"\n{}",
+        store.display(),
         to.config(folder)
     );
     std::fs::write(&path, text).unwrap();
@@ -261,8 +262,7 @@ fn bodies(folder: &Path) -> Vec<Vec<u8>> {
     let packed: Vec<Vec<u8>> = reader
         .read(|db| {
             let mut rows = db.prepare("SELECT body FROM request_record")?;
-            let bodies = rows.query_map([], |row| row.get(0))?.collect();
-            bodies
+            rows.query_map([], |row| row.get(0))?.collect()
         })
         .unwrap();
     let unpack = |body: Vec<u8>| zstd::bulk::decompress(&body, 16 << 20).unwrap();

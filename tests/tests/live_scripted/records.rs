@@ -9,7 +9,8 @@ use std::process::Command;
 fn config(folder: &Path, store: &Path, head_rate: &str) -> std::path::PathBuf {
     let path = folder.join("records.toml");
     let text = format!(
-        "[store]\npath = {store:?}\n[records]\nhead_rate = {head_rate}\nunusual_after = 0\nper_minute = 10000\n"
+        "[store]\npath = \"{}\"\n[records]\nhead_rate = {head_rate}\nunusual_after = 0\nper_minute = 10000\n",
+        store.display()
     );
     std::fs::write(&path, text).unwrap();
     path

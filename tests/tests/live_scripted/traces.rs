@@ -4,13 +4,21 @@
 
 use super::*;
 
+/// What is sent: a name, headers; the trace and the parent that are told.
+type Case<'a> = (
+    &'a str,
+    &'a [(&'a str, &'a str)],
+    Option<&'a str>,
+    Option<&'a str>,
+);
+
 #[test]
 fn traces_are_those_of_the_headers() {
     let bench = bench(&[], &["--set", "trace.header=X-Correlation-Id"]);
     let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
     let (traceparent, b3) = (format!("00-{trace}-{span}-01"), format!("{trace}-{span}-1"));
     let own = ("X-Correlation-Id", "463ac35c9f6413ad48485a3953bb6124");
-    let cases: [(&str, &[(&str, &str)], Option<&str>, Option<&str>); 6] = [
+    let cases: [Case<'_>; 6] = [
         (
             "traceparent",
             &[("traceparent", &traceparent)],

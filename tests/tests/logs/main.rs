@@ -14,13 +14,13 @@ use infertap::ship::{
 use infertap::store::tables::record::KeptRecord;
 use infertap_tests::receive::elastic::{self, Elastic};
 use infertap_tests::receive::loki::{self, Limits};
-use infertap_tests::receive::{Fault, Reply, Server};
+use infertap_tests::receive::{Fault, Reply, Request, Server, Service as _};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// A time on the servers' clock, Unix time in milliseconds.
 const NOW_MS: i64 = 1_780_000_000_000;
 const HOUR_MS: i64 = 3_600_000;
@@ -125,10 +125,10 @@ fn to_loki(server: &Server, change: impl FnOnce(&mut LokiSection)) -> (Http<Loki
     (Http::new(loki, &section.link()).expect("a URL"), section.link())
 }
 
-fn loki_server(limits: Limits) -> (Arc<loki::Loki>, Server) {
+fn loki_server(limits: &Limits) -> (Arc<loki::Loki>, Server) {
     let loki = Arc::new(loki::Loki::new(Limits {
         now_ns: Some((NOW_MS + 1000) * 1_000_000),
-        ..limits
+        ..limits.clone()
     }));
     let server = Server::start(&loki).expect("serves");
     (loki, server)
@@ -158,8 +158,7 @@ fn lines(loki: &loki::Loki, tenant: &str) -> (BTreeSet<String>, usize) {
 #[test]
 fn every_record_is_in_loki_once_whatever_goes_wrong_on_the_way() {
     for gzip in [true, false] {
-        let (loki, server) = loki_server(Limits::default());
-        use infertap_tests::receive::Service as _;
+        let (loki, server) = loki_server(&Limits::default());
         loki.faults().push(Fault::Answer(Reply::text(503, "not ready")));
         loki.faults().push(Fault::LoseAnswer);
         loki.faults().push(Fault::Answer(
@@ -180,7 +179,7 @@ fn every_record_is_in_loki_once_whatever_goes_wrong_on_the_way() {
 
 #[test]
 fn what_loki_refuses_is_lost_alone_and_counted() {
-    let (loki, server) = loki_server(Limits::default());
+    let (loki, server) = loki_server(&Limits::default());
     let mut records = records(20);
     records[3] = record(3, &json!({"ended_unix_ms": NOW_MS - 8 * 24 * HOUR_MS}));
     records[18] = record(18, &json!({"ended_unix_ms": NOW_MS - 2 * HOUR_MS}));
@@ -198,7 +197,7 @@ fn what_loki_refuses_is_lost_alone_and_counted() {
 
 #[test]
 fn batches_and_lines_are_cut_to_what_loki_takes() {
-    let (loki, server) = loki_server(Limits {
+    let (loki, server) = loki_server(&Limits {
         body: 9_000,
         line: 64 << 10,
         ..Limits::default()
@@ -223,7 +222,7 @@ fn records_wait_while_the_tenant_is_missing_and_reach_theirs() {
         tenants: true,
         ..Limits::default()
     };
-    let (loki, server) = loki_server(limits());
+    let (loki, server) = loki_server(&limits());
     let (destination, link) = to_loki(&server, |_| ());
     let counts = send(destination, &link, &records(5), |outlet| outlet.failures() >= 2);
     assert_eq!((counts.waiting, counts.counted), (5, vec![]));
@@ -276,7 +275,6 @@ fn every_record_is_a_document_once_whatever_goes_wrong_on_the_way() {
             opensearch,
             ..elastic::Settings::default()
         });
-        use infertap_tests::receive::Service as _;
         let (destination, link) = to_elastic(&server, |section| section.data_stream = data_stream);
         elastic.faults().push(Fault::Answer(Reply::text(503, "")));
         elastic.overload(7);
@@ -323,7 +321,6 @@ fn documents_that_do_not_fit_are_lost_alone_and_counted() {
         "index_patterns": ["requests"], "priority": 900,
         "template": {"mappings": {"dynamic": false, "properties": {"infertap": {"properties": {"scene": {"type": "long"}}}}}},
     });
-    use infertap_tests::receive::{Request, Service as _};
     let put = Request {
         method: "PUT".to_owned(),
         path: "/_index_template/theirs".to_owned(),

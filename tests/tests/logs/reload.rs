@@ -45,8 +45,8 @@ fn numbers(ids: &BTreeSet<String>) -> BTreeSet<u64> {
 
 #[test]
 fn records_around_a_reload_arrive_once_each_where_they_are_to() {
-    let (first, first_server) = loki_server(Limits::default());
-    let (second, second_server) = loki_server(Limits::default());
+    let (first, first_server) = loki_server(&Limits::default());
+    let (second, second_server) = loki_server(&Limits::default());
     let (elastic, elastic_server) = elastic_server(elastic::Settings::default());
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("records.jsonl");
@@ -106,7 +106,7 @@ fn records_around_a_reload_arrive_once_each_where_they_are_to() {
 
 #[test]
 fn what_waits_for_an_address_goes_to_the_one_that_mends_it() {
-    let (loki, server) = loki_server(Limits::default());
+    let (loki, server) = loki_server(&Limits::default());
     let mut config = Config::default();
     // Nobody listens there.
     config.loki.endpoint = "http://127.0.0.1:1".to_owned();

@@ -61,14 +61,17 @@ pub struct BudgetEvent {
     pub bounds: Bounds,
 }
 
+/// Scene and model.
+type Traffic = (Arc<str>, Arc<str>);
+
 /// All budgets, and what is used of them.
 #[derive(Debug, Default)]
 pub struct Budgets {
     all: Vec<Tracked>,
-    /// Scene and model → indices of the budgets that cover them.
-    covering: HashMap<(Arc<str>, Arc<str>), Arc<[usize]>>,
+    /// Indices of the budgets that cover it.
+    covering: HashMap<Traffic, Arc<[usize]>>,
     /// What was asked for last: streams ask for the same again and again.
-    last: Option<((Arc<str>, Arc<str>), Arc<[usize]>)>,
+    last: Option<(Traffic, Arc<[usize]>)>,
     events: Vec<BudgetEvent>,
 }
 
@@ -93,7 +96,9 @@ impl Budgets {
         self.last = None;
         for budget in budgets {
             let mut tracked = Tracked::new(budget, now);
-            kept.iter().for_each(|kept| tracked.restore(kept));
+            for kept in kept {
+                tracked.restore(kept);
+            }
             if let Some(before) = before.remove(&tracked.budget.name) {
                 tracked.inherit(before);
             }

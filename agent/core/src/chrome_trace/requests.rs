@@ -5,7 +5,7 @@
 use super::event::{Event, Out, micros};
 use super::lanes::Lanes;
 use super::{History, TooLarge, tracks};
-use crate::{Nanos, RequestRecord, Source, Status};
+use crate::{Nanos, RequestRecord, Source, Status, diagnose::Cause};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ fn arguments(slice: &mut Event<'_>, record: &RequestRecord) {
     slice.arg("tokenize_s", record.tokenize_s);
     slice.arg("energy_j", record.energy_j);
     if let Some(diagnosis) = &record.diagnosis {
-        slice.arg("cause", diagnosis.cause.map(|cause| cause.as_str()));
+        slice.arg("cause", diagnosis.cause.map(Cause::as_str));
         slice.arg(
             "interference_s",
             diagnosis.interference_s.filter(|seconds| *seconds > 0.0),

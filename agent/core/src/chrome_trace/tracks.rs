@@ -53,13 +53,12 @@ pub(super) fn steps(
             None => "step",
         };
         // Where its beginning is not known, it is the moment at which its tokens were there.
-        let mut event = match step.start.filter(|start| *start <= step.end) {
-            Some(start) => Event::slice(name, (start, step.end), pid, tid),
-            None => {
-                let mut event = Event::new("i", name, step.end, pid);
-                (event.s, event.tid) = (Some("t"), Some(tid));
-                event
-            }
+        let mut event = if let Some(start) = step.start.filter(|start| *start <= step.end) {
+            Event::slice(name, (start, step.end), pid, tid)
+        } else {
+            let mut event = Event::new("i", name, step.end, pid);
+            (event.s, event.tid) = (Some("t"), Some(tid));
+            event
         };
         event.cat = Some("step");
         event.cname = match step.kind {

@@ -11,9 +11,9 @@ use crate::{
 
 impl Facts {
     /// A piece of the response's body.
-    pub(super) fn piece(&mut self, piece: Piece<'_>, context: &mut Context<'_>) {
+    pub(super) fn piece(&mut self, piece: &Piece<'_>, context: &mut Context<'_>) {
         match piece {
-            Piece::Item(item) => self.item(item, context),
+            Piece::Item(item) => self.item(*item, context),
             Piece::Document(bytes) => {
                 if let Some(heard) = &mut self.heard {
                     heard.document(bytes);

@@ -83,7 +83,7 @@ type Tags = [u8; BLOCK];
 pub(super) struct Blocks {
     seed: Seed,
     /// By hash. The tags of the block that followed it last tell where within a block a prompt differs.
-    blocks: LruMap<Tags, u64>,
+    table: LruMap<Tags, u64>,
     most: usize,
     forgotten: u64,
     /// Slots of the prompt at hand.
@@ -95,7 +95,7 @@ impl Blocks {
     pub(super) fn new(seed: Seed, bytes: usize) -> Blocks {
         Blocks {
             seed,
-            blocks: LruMap::new(),
+            table: LruMap::new(),
             most: (bytes / BLOCK_BYTES).max(BLOCK),
             forgotten: 0,
             path: Vec::new(),
@@ -137,7 +137,7 @@ impl Blocks {
         shared.tags = tags.into();
         // The root last, as the newest: what is forgotten first of a prompt is its end.
         for slot in self.path.drain(..).rev() {
-            self.blocks.touch(slot);
+            self.table.touch(slot);
         }
         (shared, tail)
     }
@@ -162,13 +162,13 @@ impl Blocks {
 
     /// Bytes, about.
     pub(super) fn bytes(&self) -> usize {
-        self.blocks.len() * BLOCK_BYTES + self.path.capacity() * size_of::<usize>()
+        self.table.len() * BLOCK_BYTES + self.path.capacity() * size_of::<usize>()
     }
 
     /// The open block is full: was it seen?
     fn is_next(&mut self, tail: &Tail, shared: &mut Shared) -> bool {
         let hash = self.seed.chain(tail.parent, &tail.open);
-        if self.blocks.slot(hash).is_some() {
+        if self.table.slot(hash).is_some() {
             shared.blocks = shared.units;
             shared.differs = shared.units;
             return true;
@@ -180,9 +180,9 @@ impl Blocks {
     /// How far the open block is like the one that came in its place last.
     fn compare(&mut self, tail: &Tail, shared: &mut Shared) {
         let tags = self
-            .blocks
+            .table
             .slot(tail.parent)
-            .and_then(|slot| self.blocks.get_mut(slot));
+            .and_then(|slot| self.table.get_mut(slot));
         let Some((_, tags)) = tags else { return };
         let open = tail.open.iter().take(tail.len);
         let same = open
@@ -202,8 +202,8 @@ impl Blocks {
 
     /// The open block, as far as it goes, is what came in its place last.
     fn tag(&mut self, tail: &Tail) {
-        let slot = self.blocks.slot(tail.parent);
-        if let Some((_, known)) = slot.and_then(|slot| self.blocks.get_mut(slot)) {
+        let slot = self.table.slot(tail.parent);
+        if let Some((_, known)) = slot.and_then(|slot| self.table.get_mut(slot)) {
             *known = Tags::default();
             for (tag, unit) in known.iter_mut().zip(&tail.open).take(tail.len) {
                 *tag = self.seed.tag(*unit);
@@ -212,16 +212,16 @@ impl Blocks {
     }
 
     fn slot(&mut self, hash: u64) -> usize {
-        if let Some(slot) = self.blocks.slot(hash) {
+        if let Some(slot) = self.table.slot(hash) {
             return slot;
         }
-        while self.blocks.len() >= self.most
-            && let Some(oldest) = self.blocks.oldest()
+        while self.table.len() >= self.most
+            && let Some(oldest) = self.table.oldest()
         {
-            self.blocks.remove(oldest);
+            self.table.remove(oldest);
             self.forgotten += 1;
         }
-        self.blocks.insert(hash, Tags::default())
+        self.table.insert(hash, Tags::default())
     }
 }
 
@@ -317,7 +317,7 @@ mod tests {
                 for unit in prompt {
                     blocks.grow(&mut tail, *unit);
                 }
-                prop_assert!(blocks.blocks.len() <= most.max(BLOCK));
+                prop_assert!(blocks.table.len() <= most.max(BLOCK));
             }
         }
 

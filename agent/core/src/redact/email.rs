@@ -96,5 +96,5 @@ fn is_address(near: Near<'_>, address: &str, end: usize) -> bool {
         && !top.is_empty()
         && domain.contains('-');
     let file = FILES.contains(&&*top.to_ascii_lowercase());
-    !ssh && !version && !(file && address.contains('@'))
+    !(ssh || version || file && address.contains('@'))
 }

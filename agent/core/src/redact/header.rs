@@ -32,6 +32,9 @@ static BEARER: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?i)\bbearer[ ]{1,3}([A-Za-z0-9._~+/-]{8,}={0,3})"));
 static BASIC: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)\bbasic[ ]{1,3}([A-Za-z0-9+/]{8,}={0,2})"));
 
+/// What finds a header's value, and whether that is a secret.
+type Check<'a> = (&'a Regex, &'a dyn Fn(&str) -> bool);
+
 pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
     let text = near.text();
     let mut at = 0;
@@ -64,7 +67,7 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
     let random = |value: &str| has_digit_and_letter(value) && !is_none(value) && !value.contains("://");
     let ends = |char: char| char.is_whitespace() || matches!(char, '"' | '\'' | '`' | ',' | ';' | '<' | '>');
     secrets(text, &OTHER, ends, |_, value| random(value), add);
-    let checks: [(&Regex, &dyn Fn(&str) -> bool); 2] = [(&BEARER, &looks_random), (&BASIC, &is_basic)];
+    let checks: [Check<'_>; 2] = [(&BEARER, &looks_random), (&BASIC, &is_basic)];
     for (expression, holds) in checks {
         for found in expression.captures_iter(text) {
             if let Some(value) = found.get(1).filter(|value| holds(value.as_str())) {

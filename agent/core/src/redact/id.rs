@@ -144,7 +144,7 @@ fn taiwan(number: &str) -> bool {
         .zip(weights)
         .map(|(digit, weight)| digit * weight)
         .sum();
-    (place / 10 + place % 10 * 9 + sum) % 10 == 0
+    (place / 10 + place % 10 * 9 + sum).is_multiple_of(10)
 }
 
 /// Numbers that are never given are none.

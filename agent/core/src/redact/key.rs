@@ -109,7 +109,7 @@ fn is_key(found: &str) -> bool {
     let longest = words.map(str::len).max().unwrap_or(0);
     match found.get(..3) {
         Some("sk-") => digits >= 2 && longest >= 12 || digits >= 1 && upper && longest >= 8,
-        Some("key") | Some("xai") => digits >= 2,
+        Some("key" | "xai") => digits >= 2,
         _ => digits >= 1 || upper,
     }
 }

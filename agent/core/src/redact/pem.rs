@@ -9,7 +9,7 @@ use super::{
     Kind, MARGIN,
     near::{Near, regex},
 };
-use regex::Regex;
+use regex::{Match, Regex};
 use std::sync::LazyLock;
 
 static BEGIN: LazyLock<Regex> =
@@ -34,7 +34,7 @@ pub(super) fn find(near: Near<'_>, add: &mut dyn FnMut(usize, usize, Kind)) {
             .peek()
             .filter(|end| end.start() <= between && end.start() - begin.end() <= MARGIN);
         // One that is cut ends where what could be a part of it does.
-        at = end.map_or_else(|| run(text, begin.end(), is_body), |end| end.end());
+        at = end.map_or_else(|| run(text, begin.end(), is_body), Match::end);
         add(begin.start(), at, Kind::Key);
     }
 }

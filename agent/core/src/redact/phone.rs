@@ -76,8 +76,7 @@ fn is_international(number: &str) -> bool {
     let count = digits(number).count();
     let head = digits(number).take(2).fold(0, |head, digit| head * 10 + digit);
     match head {
-        10..=19 => count == 11,
-        70..=79 => count == 11,
+        10..=19 | 70..=79 => count == 11,
         86 => (11..=13).contains(&count),
         _ => (9..=15).contains(&count),
     }

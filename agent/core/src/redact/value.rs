@@ -175,7 +175,6 @@ fn template(value: &str) -> bool {
         b'<' => value.ends_with('>') || !value.contains('>') && inner.bytes().all(name),
         b'{' => value.starts_with("{{") || inner.bytes().all(name),
         b'%' => value.ends_with('%') || value == "%s",
-        b'[' => inner.bytes().all(name),
         _ => inner.bytes().all(name),
     }
 }

@@ -138,19 +138,19 @@ pub fn refusal() -> Vec<u8> {
 }
 
 pub fn joined(out: &[Observation]) -> Vec<&Joined> {
-    let of = |o| match o {
-        &Observation::Joined(ref joined) => Some(&**joined),
+    let told = out.iter().filter_map(|o| match o {
+        Observation::Joined(joined) => Some(&**joined),
         _ => None,
-    };
-    out.iter().filter_map(of).collect()
+    });
+    told.collect()
 }
 
 pub fn exchanges(out: &[Observation]) -> Vec<&GatewayExchange> {
-    let of = |o| match o {
-        &Observation::Gateway(ref exchange) => Some(&**exchange),
+    let told = out.iter().filter_map(|o| match o {
+        Observation::Gateway(exchange) => Some(&**exchange),
         _ => None,
-    };
-    out.iter().filter_map(of).collect()
+    });
+    told.collect()
 }
 
 /// One request by way of the gateway: read at `ms`, passed on 5 ms later, answered after 100 and passed back 3 later.

@@ -151,6 +151,7 @@ pub(super) mod tests {
     }
 
     #[test]
+    #[expect(clippy::float_cmp, reason = "whole numbers, which are exact")]
     fn counters_grow_by_what_rows_grow_and_never_shrink() {
         let metrics = Metrics::for_replay(&MetricsConfig::default()).expect("the defaults are valid");
         let tell = |report: PrefixReport| metrics.apply(&Observation::Prefix(Box::new(report)));

@@ -5,6 +5,7 @@ use super::symbols::{CUDA, CudaSpec};
 use super::*;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::slice;
 
 fn file(name: &str, code: &[Range<u64>]) -> MappedFile {
     MappedFile {
@@ -39,8 +40,8 @@ fn every_name_at_one_address_is_one_probe_and_stubs_are_none() {
 
 #[test]
 fn several_copies_of_the_runtime_are_all_told() {
-    let driver = file("libcuda.so.1", &[0x100..0x200]);
-    let wheel = file("libcudart-1234.so.12", &[0x300..0x400]);
+    let driver = file("libcuda.so.1", slice::from_ref(&(0x100..0x200)));
+    let wheel = file("libcudart-1234.so.12", slice::from_ref(&(0x300..0x400)));
     let system = file("libcudart.so.12", &[0x500..0x600, 0x700..0x800]);
     let value = layout(
         &[

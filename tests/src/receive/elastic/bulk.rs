@@ -150,11 +150,11 @@ fn parse(body: &[u8], index: Option<&str>) -> Result<Vec<Action>, Problem> {
             document: serde_json::from_slice(document).unwrap_or(Value::Null),
         });
     }
-    match actions.is_empty() {
-        true => Err((
+    if actions.is_empty() {
+        return Err((
             "action_request_validation_exception",
             "Validation Failed: 1: no requests added;".to_owned(),
-        )),
-        false => Ok(actions),
+        ));
     }
+    Ok(actions)
 }
