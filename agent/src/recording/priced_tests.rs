@@ -36,7 +36,7 @@ per_hour = 2.5
 
 [[scene]]
 name = "all-of-it"
-model = "smol*"
+model = ["smol*"]
 "#;
 
 /// What is printed, and the notes.

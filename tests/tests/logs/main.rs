@@ -284,7 +284,7 @@ fn every_record_is_a_document_once_whatever_goes_wrong_on_the_way() {
         assert_eq!(elastic.is_data_stream(INDEX), Some(data_stream));
         assert_eq!(
             elastic.template_version("infertap-logs-infertap-default"),
-            Some(1)
+            Some(2)
         );
         let asked = elastic.answers();
         let bulk = asked.iter().filter(|(path, _)| path.ends_with("/_bulk")).count();
