@@ -97,6 +97,8 @@ impl Calls {
         }
         if deferred && let Some(look) = self.processes.get_mut(&pid) {
             look.due = now + FIRST_PAUSE;
+            // What it loads from then on is looked for as in a process that has just come.
+            look.pause = FIRST_PAUSE;
             look.whole = false;
         }
     }
@@ -185,6 +187,8 @@ impl Calls {
                         self.tell(spec.enter, true, format!("first in {}", file.path.display()));
                     }
                 }
+                // The process has ended meanwhile: that says nothing about the program.
+                Err(_) if !file.path.exists() => break,
                 Err(error) => {
                     self.refused.insert(spec.enter);
                     self.tell(spec.enter, false, error.to_string());

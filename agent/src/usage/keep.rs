@@ -11,6 +11,7 @@ use crate::store::tables::record::{KeptRecord, each_since};
 use crate::store::tables::usage::{Changed, Forget, read};
 use infertap_core::ledger::{HOURS, Heavy, Row};
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,10 @@ const ROWS: usize = 1000;
 const WRITES: usize = 8;
 /// For how long what was written may turn out to be lost.
 const DOUBT: Duration = Duration::from_secs(10);
-/// Kept records that are looked through at the start, the newest: a second or two of reading.
+/// Kept records that are looked through at the start, the newest, and for how long: with their content they may be large,
+/// and nothing is watched before.
 const LOOKED_THROUGH: u32 = 10_000;
+const LOOKED_FOR: Duration = Duration::from_secs(2);
 
 /// Keeps a ledger in a store.
 #[derive(Debug)]
@@ -112,11 +115,20 @@ impl Keeper {
 fn heaviest(ledger: &SharedLedger, store: &Store) {
     let now = ledger.now();
     let since = i64::try_from(now.saturating_sub(HOURS)).unwrap_or(i64::MAX);
+    let began = Instant::now();
     let found = store.read(|db| {
         let mut found = Vec::new();
         let mut heavy = |kept: &KeptRecord| {
             let ended = u64::try_from(kept.ended_unix_ms / 1000).unwrap_or(0);
             found.push(Heavy::of(ended, &kept.record));
+            if began.elapsed() < LOOKED_FOR {
+                return ControlFlow::Continue(());
+            }
+            tracing::warn!(
+                "of requests of earlier runs only the last {} were looked at for the heaviest",
+                found.len()
+            );
+            ControlFlow::Break(())
         };
         each_since(db, since.saturating_mul(1000), LOOKED_THROUGH, &mut heavy)?;
         Ok(found)

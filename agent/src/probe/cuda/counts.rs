@@ -9,7 +9,7 @@ use super::super::{CudaRow, ProbeError};
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData, PerCpuHashMap, PerCpuValues};
 use infertap_abi::{CudaCall, CudaCount, CudaKey, CudaProcess, CudaWork, NO_STREAM, REST_STREAM};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::AsFd as _;
 
 /// The map of the sums.
@@ -144,7 +144,7 @@ impl CudaSums {
     /// All sums, by process. A key that is made meanwhile is read the next time.
     pub fn read(&self) -> BTreeMap<u32, Vec<CudaRow>> {
         let mut rows: BTreeMap<u32, Vec<CudaRow>> = BTreeMap::new();
-        for key in self.0.keys().filter_map(Result::ok) {
+        for key in self.keys() {
             if let Some(row) = row(&self.0, key) {
                 rows.entry(key.0.tgid).or_default().push(row);
             }
@@ -154,9 +154,18 @@ impl CudaSums {
 
     /// Those of one process; none when its calls are not counted.
     pub fn of(&self, tgid: u32) -> Vec<CudaRow> {
-        let keys = self.0.keys().filter_map(Result::ok);
+        let keys = self.keys().into_iter();
         keys.filter(|key| key.0.tgid == tgid)
             .filter_map(|key| row(&self.0, key))
+            .collect()
+    }
+
+    /// Each key once: the kernel begins again from the first where the one that it was asked to go on from was removed
+    /// meanwhile, and sums that are taken twice would count calls that nobody made.
+    fn keys(&self) -> Vec<abi::CudaKey> {
+        let mut seen = HashSet::new();
+        let keys = self.0.keys().filter_map(Result::ok);
+        keys.filter(|key| seen.insert((key.0.tgid, key.0.call, key.0.stream)))
             .collect()
     }
 }

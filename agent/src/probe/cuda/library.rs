@@ -71,6 +71,8 @@ impl Library {
             }
             match attach_function(ebpf, spec.enter, spec.leave, &self.path, *offset) {
                 Ok(more) => links.extend(more),
+                // Its process has ended meanwhile: that says nothing about the program.
+                Err(_) if !self.path.exists() => return links,
                 Err(error) => {
                     refused.insert(spec.enter);
                     let state = ProbeState {

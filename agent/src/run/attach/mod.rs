@@ -182,8 +182,9 @@ impl Drop for Attacher {
 
 /// The thread's own.
 struct Worker<A> {
-    probes: A,
+    /// Before the probes, whose closing takes long: a panic is told by its end.
     answers: SyncSender<Answer>,
+    probes: A,
     /// What was told of each process that something was wished of.
     told: HashMap<u32, Coverage>,
     /// Processes whose functions or CUDA calls are looked for.

@@ -10,6 +10,7 @@ use infertap_core::gateway::{GatewayPart, Joined};
 use infertap_core::{Nanos, RequestRecord};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
 
 /// The table.
 pub const MIGRATION: Migration = Migration {
@@ -290,7 +291,8 @@ pub fn newest(db: &Connection, query: &Query) -> rusqlite::Result<Found> {
     collect(admitted.take(query.limit).map(light))
 }
 
-/// The newest records that ended since, at most `most`, each as it is read. Rows that can't be read are left out.
+/// The newest records that ended since, at most `most`, each as it is read, until one says that it is enough. Rows that can't
+/// be read are left out.
 ///
 /// # Errors
 /// The file can't be read.
@@ -298,12 +300,14 @@ pub fn each_since(
     db: &Connection,
     since_ms: i64,
     most: u32,
-    each: &mut dyn FnMut(&KeptRecord),
+    each: &mut dyn FnMut(&KeptRecord) -> ControlFlow<()>,
 ) -> rusqlite::Result<()> {
     let sql = format!("{COLUMNS} WHERE ended >= ?1 ORDER BY ended DESC, rowid DESC LIMIT ?2");
     for row in db.prepare(&sql)?.query_map(params![since_ms, most], read)? {
-        if let Some(kept) = row? {
-            each(&kept);
+        if let Some(kept) = row?
+            && each(&kept).is_break()
+        {
+            break;
         }
     }
     Ok(())
