@@ -58,17 +58,8 @@ impl PodWatch {
     ) -> Result<PodWatch, String> {
         let (sender, _) = tokio::sync::watch::channel(shared(labels));
         let room = Arc::new(Semaphore::new(BATCHES));
-        let namespaces: Vec<Option<&str>> = if section.namespaces.is_empty() {
-            vec![None]
-        } else {
-            section
-                .namespaces
-                .iter()
-                .map(|name| Some(name.as_str()))
-                .collect()
-        };
         let mut watches = Vec::new();
-        for (source, namespace) in (0..).zip(namespaces) {
+        for (source, namespace) in (0..).zip(namespaces(section)) {
             watches.push(watch::Watch {
                 api: Api::new(link.clone())?,
                 source,
@@ -113,21 +104,25 @@ fn shared(labels: &[String]) -> Arc<[Arc<str>]> {
     labels.iter().map(|name| name.as_str().into()).collect()
 }
 
+/// What is asked for: each namespace that is configured, or once all of them.
+fn namespaces(section: &KubernetesSection) -> Vec<Option<&str>> {
+    if section.namespaces.is_empty() {
+        return vec![None];
+    }
+    section
+        .namespaces
+        .iter()
+        .map(|name| Some(name.as_str()))
+        .collect()
+}
+
 /// Whether pods can be asked for, for `infertap doctor`: asks for one of each namespace that is configured.
 ///
 /// # Errors
 /// Why not.
 pub async fn try_once(section: &KubernetesSection, link: LinkConfig) -> Result<String, String> {
     let api = Api::new(link)?;
-    let names: Vec<Option<&str>> = if section.namespaces.is_empty() {
-        vec![None]
-    } else {
-        section
-            .namespaces
-            .iter()
-            .map(|name| Some(name.as_str()))
-            .collect()
-    };
+    let names = namespaces(section);
     let selector = section.label_selector.as_str();
     for namespace in &names {
         let mut query = vec![("limit", "1")];
